@@ -1,7 +1,7 @@
 """From files
 ==========
 
-One file, a list, a folder or a pattern, of one format; missing values are counted, or their rows dropped.
+One file, a list, a folder or a pattern, of one format; columns of words, and gaps, which are filled or dropped.
 """
 
 from pathlib import Path
@@ -31,9 +31,8 @@ with TemporaryDirectory() as temporary:
     train, test = odm.ingest(folder / "train.npz", folder / "train.zarr", test_size=0.2, seed=1)
     print(f"split: {train.rows} and {test.rows} rows")
 
-    (folder / "gaps.csv").write_text("width,height,label\n1,2,yes\n3,,no\n5,6,no\n")
-    try:
-        odm.ingest(folder / "gaps.csv", folder / "gaps.zarr")
-    except odm.InputError as error:
-        print("error:", str(error).removeprefix(f"{folder}/"))
-    print("rows left:", odm.ingest(folder / "gaps.csv", folder / "gaps.zarr", drop_missing=True).rows)
+    (folder / "table.csv").write_text("width,colour,label\n1,red,yes\n3,,no\n,blue,no\n6,red,yes\n")
+    table = odm.ingest(folder / "table.csv", folder / "table.zarr")
+    for name, read_as, levels, gaps in table.column_recipe.rows():
+        print(f"{name}: {read_as}, {levels}, {gaps} gap")
+    print("rows left:", odm.ingest(folder / "table.csv", folder / "whole.zarr", drop_missing=True).rows)

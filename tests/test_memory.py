@@ -26,6 +26,8 @@ from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.auto_limits import AutoLimits
+from dask_odm.methods.landmark import many_classes
 from dask_odm.papers.sodm.node_workers import TreeJob, projected_bytes, solve_node
 from dask_odm.solvers import Landmark
 from small_problems import blobs
@@ -323,6 +325,15 @@ def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, setti
     projected, peak = projected_and_taken(model, X, y, 1000)
     assert peak <= projected + CPU_COUNT * (5 << 20)  # blocks that threads work in
     assert projected <= 2 * max(peak, FROM), "a projection far too high refuses what would fit"
+
+
+def test_machines_over_landmarks_take_no_matrix_that_is_not_told(monkeypatch):
+    """Each of 12 has a preconditioner, and makes another in its place; one more of each would be too much."""
+    monkeypatch.setattr(many_classes, "AUTO", AutoLimits(descent_values=0))  # else such few rows are no Newton's
+    X = np.random.default_rng(0).standard_normal((2900, 12)).astype(np.float32)
+    model = ODMClassifier(lam=1e3, random_state=0, scale="standard", multi_class="ovr", solver=Landmark(700))
+    projected, peak = projected_and_taken(model, X, X.argmax(axis=1), 1000)
+    assert peak <= projected < peak + 12 * 4 * 700**2
 
 
 @pytest.mark.slow

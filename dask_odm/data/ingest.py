@@ -197,10 +197,7 @@ def ingest(
             raise InputError("categories and numbers name columns of tables, without text, columns or sparse.")
         reading = Reading(dtype=dtype, block_bytes=block_bytes, sparse=sparse)
         filling = _Filling(writers, rows, target, split, drop_missing, reading)
-        if weigh_words:
-            complete = filling.weigh()
-        else:
-            complete = filling.fill() if survey is None else filling.survey(survey)
+        complete = filling.weigh() if weigh_words else filling.survey(survey)
         _say_what_was_rounded(rows)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
@@ -296,9 +293,11 @@ class _Filling:
         _prepare(self.writers, rows, encoder)
         return complete
 
-    def survey(self, survey: Survey) -> CompleteRows:
+    def survey(self, survey: Survey | None) -> CompleteRows:
         """Fill the stores with the features of columns: these themselves if all are numbers, else by a recipe."""
         rows = self.rows
+        if survey is None:
+            return self.fill()
         if not survey.names_kinds and not rows.is_read_once:
             rows.read_by(survey, is_plain=True, drops_gaps=self.drop)
             try:

@@ -110,20 +110,7 @@ def permutation_importance(
     if not isinstance(random_state, Integral):
         random_state = drawn(random_state)
     classes = getattr(model, "classes_", None)
-    if classes is None and model._model.outputs > 1:
-        raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
-    if classes is None:
-        resolved.require_targets("permutation_importance")
-    else:
-        resolved.require_classes("permutation_importance")
-    if not steps:
-        resolved = resolved.of_features(map(str, getattr(model, "feature_names_in_", ())))
-        check_features(model, resolved)
-    if resolved.is_sparse:
-        raise InputError(
-            f"permutation_importance changes one feature of dense rows at a time, and {resolved.name} holds sparse "
-            "ones; ingest its rows, or some of them, with sparse=False (--no-sparse)."
-        )
+    resolved = _checked(resolved, model, steps)
     others, targets = resolved.sample(10_000, random_state)  # whose values take the place of others'
     if not len(others):
         raise InputError(f"{resolved.name} has no row with a label or target.")
@@ -147,6 +134,25 @@ def permutation_importance(
         raise InputError(f"no row of {resolved.name} has a weight, or all targets are the same.")
     scores = 1.0 - losses / of_mean
     return Importance(names, float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
+
+
+def _checked(store: Store, model: Any, steps: Steps) -> Store:
+    """Return a store with the features in the model's order; raise InputError if it cannot judge the model."""
+    if not hasattr(model, "classes_"):
+        if model._model.outputs > 1:
+            raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
+        store.require_targets("permutation_importance")
+    else:
+        store.require_classes("permutation_importance")
+    if not steps:
+        store = store.of_features(map(str, getattr(model, "feature_names_in_", ())))
+        check_features(model, store)
+    if store.is_sparse:
+        raise InputError(
+            f"permutation_importance changes one feature of dense rows at a time, and {store.name} holds sparse ones; "
+            "ingest its rows, or some of them, with sparse=False (--no-sparse)."
+        )
+    return store
 
 
 def _moved(store: Any, steps: Steps) -> tuple[list[str], list[range]]:

@@ -71,8 +71,9 @@ class ODMClassifierCV(ODMEstimator):
         then on cells if a narrower kernel gains there.
     tol : float, default=1e-3
         Relative duality gap of the last fit. Trials are solved to 1e-2.
-    scale : {…} or None, default="minmax"
-        Scaling of the features. The model also applies it to new rows. "auto" is the default of `ODMClassifier`.
+    scale : {…} or None, default="auto"
+        Scaling of the features. The model also applies it to new rows. "auto" is "standard" for tables with words or
+        telling gaps, whose numbers are seldom alike, and else "minmax".
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
 
@@ -81,7 +82,7 @@ class ODMClassifierCV(ODMEstimator):
     best_params_ : dict
         ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows, and ``kernel`` and
         ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. By default,
-        `ODMClassifier` scales otherwise: also pass it ``scale=search.scale``.
+        `ODMClassifier` scales otherwise: also pass it ``scale=search.scale_``.
     best_score_ : float
         Score of ``best_params_`` in the last stage of the search: on the larger sample, or on all rows. With several
         scores, it is the one that decides. Since it is the best of many, it is too optimistic for models of that stage.
@@ -150,7 +151,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
     scoring: Any = None
     refit: str | None = None
     solver: Any = "auto"
-    scale: str | None = "minmax"
+    scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Find settings, and learn from all rows with the best of them.

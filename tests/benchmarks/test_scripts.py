@@ -13,6 +13,7 @@ from pathlib import Path
 import busy
 import cells
 import cells_store
+import csv_tables
 import dask
 import defaults
 import kernel_tiles
@@ -21,6 +22,7 @@ import left_out
 import linear_rivals
 import many_classes
 import mdd_rivals
+import mixed_tables
 import mixing_shards
 import pytest
 import real_data
@@ -59,6 +61,17 @@ def test_texts_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[st
     assert float(last.split("difference ")[1].split(";")[0]) < 1e-6
 
 
+def test_tables_with_words_are_measured_beside_pandas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    csv_tables.write_table(tmp_path / "a.csv", 300)
+    for way in csv_tables.WAYS:
+        csv_tables.run(way, str(tmp_path / "a.csv"))
+    figures = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(each) for each in figures] == [3] * 4
+    csv_tables.encode_frames(300, 1)
+    assert len(capsys.readouterr().out.splitlines()) == 8
+    assert csv_tables.with_gaps(500, 0).isna().any().sum() == 4
+
+
 def test_defaults_are_measured_by_scaling_and_lam(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.delenv("DASK_ODM_DATA", raising=False)
     defaults.main(["iris", "breast_cancer, stretched", "--rows", "150", "--lams", "2,4", "--scales", "standard"])
@@ -67,6 +80,16 @@ def test_defaults_are_measured_by_scaling_and_lam(capsys: pytest.CaptureFixture[
     assert cells[4][0].strip() == "mean"
     assert min(means[1:]) > 0.9  # SVC of scaled rows, boosting, and ours of scaled rows
     assert [float(each) for each in cells[7][1:]] == pytest.approx(means[3:], abs=6e-4)
+
+
+def test_tables_of_words_and_dates_are_measured_beside_boosting(capsys: pytest.CaptureFixture[str]) -> None:
+    mixed_tables.main(["yearly", "of_everything", "--rows", "200", "--splits", "2"])
+    cells = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row[0].strip(), row[1].strip()) for row in cells] == [("yearly", "200 × 3"), ("of_everything", "200 × 5")]
+    for row in cells:
+        search, boosting, apart, default = (float(row[i].split()[0]) for i in (2, 4, 6, 7))
+        assert search - boosting == pytest.approx(apart, abs=1.1e-4)
+        assert min(search, boosting, default) > 0.55
 
 
 def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

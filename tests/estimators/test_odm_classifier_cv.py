@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from scipy.sparse import csr_array
@@ -251,10 +252,12 @@ def test_trials_of_wide_sparse_rows_have_the_columns_of_their_rows(scale, lowest
         np.testing.assert_allclose(found.cv_results_[name], narrow.cv_results_[name], atol=0.01)
 
 
-def test_the_default_scaling_of_the_classifier_may_be_asked_for():
-    found, standard = (search_of(scale=scale).fit(X, Y) for scale in ("auto", "standard"))
+def test_numbers_are_scaled_to_a_range_and_tables_with_words_standardised():
+    frame = pd.DataFrame(X).add_prefix("x").assign(word=np.where(X[:, 0] > 0, "a", "b"))
+    assert search_of().fit(X, Y).scale_ == "minmax"
+    found, standard = (search_of(scale=scale).fit(frame, Y) for scale in ("auto", "standard"))
     assert (found.scale_, found.lam_) == ("standard", found.best_params_["lam"])
-    np.testing.assert_array_equal(found.decision_function(X), standard.decision_function(X))
+    np.testing.assert_array_equal(found.decision_function(frame), standard.decision_function(frame))
 
 
 def test_what_few_errors_cannot_tell_is_not_tried():

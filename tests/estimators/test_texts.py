@@ -62,7 +62,7 @@ def test_the_recipe_is_that_of_the_store_and_goes_with_a_fit_on_other_rows(store
     np.testing.assert_array_equal(model.text_recipe_.idf, pipeline(SIZE).fit(TEXTS)[-1].idf_)
     model.fit(pipeline(SIZE).fit_transform(TEXTS), TOPICS)
     assert not hasattr(model, "text_recipe_")
-    with pytest.raises(InputError, match="texts, as by its TfidfVectorizer"):
+    with pytest.raises(InputError, match="texts, as by scikit-learn's TfidfVectorizer"):
         model.predict([[text] for text in OTHERS])
 
 

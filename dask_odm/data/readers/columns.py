@@ -27,7 +27,7 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
-MAX_LEVELS = 64  # levels of words that get a feature each
+MAX_LEVELS = 256  # levels of words that get a feature each (benchmarks/mixed_tables.py)
 MOST_WORDS = 1 << 18  # different words of a column that are told apart
 GAP_SHARE = 0.01  # of the rows, above which a feature says where gaps are
 ID_SHARE = 0.9  # of the rows with different words, from which a column tells rows apart, and nothing else
@@ -274,7 +274,10 @@ class _ColumnSurvey:
         if self.kind != "words":
             self.kind = "words"
             self.is_wrong = self.rows > 0
-        return _mapped(column, self._listed)
+        values = _mapped(column, self._listed)
+        if self.listed is None and len(self.words) >= MOST_WORDS and (values == -1.0).any():
+            self.listed = self.rows + int(np.argmax(values == -1.0))
+        return values
 
     def _guess(self, column: pd.Series, kind: str, spells_all: bool) -> str:
         """Return the kind by the first rows with a value; of words, only if they are so many that a list is long."""
@@ -298,7 +301,6 @@ class _ColumnSurvey:
         code = self.words.get(word)
         if code is None:
             if len(self.words) >= MOST_WORDS:
-                self.listed = self.rows if self.listed is None else self.listed
                 return -1.0
             code = self.words[word] = len(self.words)
         return float(code)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -40,7 +39,6 @@ _BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
 _UNREADABLE = (ValueError, pd.errors.ParserError)
-AHEAD = 2  # blocks that are parsed while one is written
 _COMMA = (
     "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
     "says what the comma is."
@@ -75,15 +73,17 @@ class CsvSource(FrameSource):
         self.is_read_once = any(isinstance(path, PipedText) for path in paths)
 
     def _read_all(self) -> Iterator[Batch]:
-        """Yield the blocks, of which `AHEAD` more are parsed by threads: pandas does it without Python's lock."""
-        with ThreadPoolExecutor(AHEAD) as pool:
-            parsed: deque[tuple[TextBlock, set[int], Future[pd.DataFrame]]] = deque()
-            for body in chain(self._bodies(), [None] * AHEAD):
+        """Yield the blocks. A thread parses the next one meanwhile, which pandas does without Python's lock."""
+        with ThreadPoolExecutor(1) as pool:
+            ahead = None
+            for body in chain(self._bodies(), [None]):
+                parsed = None
                 if body is not None:
                     words = self._words()
-                    parsed.append((body, words, pool.submit(self._parse, body, words)))
-                if parsed and (body is None or len(parsed) > AHEAD):
-                    yield self._batch(*parsed.popleft())
+                    parsed = body, words, pool.submit(self._parse, body, words)
+                if ahead is not None:
+                    yield self._batch(*ahead)
+                ahead = parsed
 
     def _bodies(self) -> Iterator[TextBlock]:
         """Yield the blocks of text without header and comments, if they have rows."""
@@ -185,7 +185,7 @@ class CsvSource(FrameSource):
                 frame = self._table(text, dtype=types, keep_default_na=False, na_values=missing)
                 self._with_gaps = True
                 return self._with_points(frame, words)
-            if not self._takes_words:
+            if not self._takes_words or not plain:  # without numbers, lines are wrong
                 return self._read_words(text)
             more = (self._words_in_front(text) or set(plain)).difference(columns.texts, words)
             return self._read(text, words | (more or set(plain)))

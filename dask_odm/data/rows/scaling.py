@@ -64,10 +64,10 @@ class Scaling:
     ) -> Scaling:
         """Return the scaling that ``method`` names, a word of `SCALINGS` or None.
 
-        A constant feature becomes 0. ``marks`` are the features that a recipe of columns made of words: whatever the
-        method, they are divided by √2, so that rows with different words have distance 1, however rare these are. With
-        ``centre``, scaled features have mean 0 whatever the method. That does not change a kernel of distances, and
-        loses fewer digits.
+        A constant feature becomes 0. ``marks`` are the features that a recipe of columns made of words. Rows with
+        different words get the distance of a mean deviation of the other features, however rare the words are, see
+        benchmarks/mixed_tables.py. With ``centre``, scaled features have mean 0 whatever the method. That does not
+        change a kernel of distances, and loses fewer digits.
         """
         d = len(statistics.mean)
         shift = np.zeros(d)
@@ -76,7 +76,11 @@ class Scaling:
             shift, width = (each.copy() for each in SCALINGS[method](statistics))
             constant = statistics.maximum == statistics.minimum
             factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, width))
-            shift[list(marks)], factor[list(marks)] = 0.0, math.sqrt(0.5)
+            if marks:
+                numbers = ~constant
+                numbers[list(marks)] = False
+                square = (statistics.variance * factor**2)[numbers].mean() if numbers.any() else 1.0
+                shift[list(marks)], factor[list(marks)] = 0.0, math.sqrt(0.5 * square)
         return cls(statistics.mean if centre else shift, factor)
 
     @classmethod

@@ -64,7 +64,7 @@ class SearchFamily(Family[SearchFit]):
 
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
-    fit = fit.for_data(data)
+    fit = fit.with_scale()
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         chosen = fit.classifier(kernel)

@@ -105,9 +105,11 @@ class SearchFit:
         """Kernel of the first of all settings."""
         return self.first._settings(self.run).kernel
 
-    def for_data(self, data: TrainingData) -> SearchFit:
-        """Return the settings with the scaling that "auto" chooses for all rows."""
-        scale = self.first._settings(self.run).for_data(data).kernel.scale
+    def with_scale(self) -> SearchFit:
+        """Return the settings with the scaling that "auto" chooses (benchmarks/mixed_tables.py)."""
+        if self.first.scale != "auto":
+            return self
+        scale = "standard" if self.run.marks else "minmax"
         return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | {"scale": scale}))
 
     def classifier(self, kernel: str, **parameters: Any) -> ODMClassifier:

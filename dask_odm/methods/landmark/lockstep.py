@@ -211,6 +211,8 @@ class Lockstep:
         made[machines[stale]] = curvatures[stale]
         lost = [machine for machine in machines if machine not in self.factors]  # by a run that went on
         needed = np.union1d(machines[stale], np.array(lost, machines.dtype))
+        for machine in needed.tolist():  # before the new ones are made beside them
+            self.factors.pop(machine, None)
         self.factors |= dict(zip(needed.tolist(), self.means.factors(made[needed]), strict=True))
         return replace(s, made=made)
 

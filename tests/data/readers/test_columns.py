@@ -236,6 +236,17 @@ def test_rare_words_share_a_feature():
     np.testing.assert_array_equal(found.sum(axis=0), [5, 2, 3])
 
 
+@pytest.mark.parametrize("cut", [60, 400, 1000])
+def test_more_words_than_are_told_apart_are_no_id_if_they_come_again(monkeypatch, cut):
+    """The rest shares a feature with rare ones. How many rows filled the list is no matter of blocks."""
+    monkeypatch.setattr(columns, "MOST_WORDS", 100)
+    frame = pd.DataFrame({"twice": [f"w{i // 2}" for i in range(1000)], "once": [f"w{i}" for i in range(1000)]})
+    coding, found = surveyed(frame.assign(x=1.0), cut=cut, max_levels=64)
+    twice, once, _ = coding.recipe.columns
+    assert (twice.kind, len(twice.levels), once.kind) == ("words", 64, "id")
+    assert found[:, len(twice.levels)].sum() == 1000 - 2 * len(twice.levels)
+
+
 def test_columns_that_tell_rows_apart_are_named_or_refused(tmp_path, caplog):
     surveyed(table().drop(columns="y"))
     assert "column 'name' holds another value in nearly every row; left out" in caplog.text

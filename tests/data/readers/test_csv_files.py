@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, read_all, write_file
@@ -108,6 +109,12 @@ def test_csv_who_chose_the_labels_is_not_told_to(tmp_path, label):
     path = write_file(tmp_path / "a.csv", "p,y\nx,1\n")
     with pytest.raises(InputError, match=r"column 'p': 'x' is not a number; .*: leave it out with drop= \(--drop\)\.$"):
         read_all(path, label=label)
+
+
+def test_csv_lines_of_too_many_fields_are_told_where_columns_may_hold_words(tmp_path):
+    path = write_file(tmp_path / "a.csv", "u,v,y\n1,2,a\n3,4,b,5\n")
+    with pytest.raises(InputError, match=r"a\.csv, line 3: 4 fields, but there are 3 columns\.$"):
+        ingest(path, tmp_path / "a.zarr")
 
 
 @pytest.mark.parametrize("word", ['"a, b, c, d"e "" f', pytest.param(f'"{"," * 200_000}"', id="long")])

@@ -38,6 +38,17 @@ def test_many_rows_have_the_bits_of_few(dtype):
     np.testing.assert_array_equal(scaling(few), expected, "now that the loop is there")
 
 
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("method", SCALINGS)
+def test_other_words_are_as_far_as_a_deviation_of_numbers(method, centre):
+    rng = np.random.default_rng(0)
+    numbers, words = rng.beta(2, 2, 900) * 40, np.eye(3)[np.repeat([0, 1, 2], [860, 30, 10])]
+    X = np.column_stack([numbers, words])
+    scaled = Scaling.from_statistics(statistics(X), method, centre=centre, marks=(1, 2, 3))(X)
+    apart = np.linalg.norm(scaled[[0, 0, -1], 1:] - scaled[[-1, 870, 870], 1:], axis=1)
+    np.testing.assert_allclose(apart, scaled[:, 0].std())  # however rare the words
+
+
 def test_none_changes_nothing():
     X = rows("float32")
     np.testing.assert_array_equal(Scaling.from_statistics(statistics(X), None, centre=False)(X), X)

@@ -1,7 +1,7 @@
 """Tables with words: CSV to a store beside `pandas.read_csv` alone, and a frame to features beside `get_dummies`.
 
-    python benchmarks/tables.py [--rows 1000000] [--runs 3] [--plain] [--keep FOLDER]
-    python benchmarks/tables.py --gigabytes 2 [--keep FOLDER]      # many files, more than memory, and a fit of them
+    python benchmarks/csv_tables.py [--rows 1000000] [--runs 3] [--plain] [--keep FOLDER]
+    python benchmarks/csv_tables.py --gigabytes 2 [--keep FOLDER]      # many files, more than memory, and a fit of them
 
 Rows have 12 floats of 5 decimals, 3 integers, 5 words of 8 to 40 levels and a label; with ``--plain``, numbers alone.
 Every run is a process of its own, and the ways take turns, since the machine may be busy: compare ratios. Peaks are
@@ -88,10 +88,6 @@ def _pandas(source: str, _: str) -> None:
 def _one_thread(source: str, _: str) -> None:
     with open(source, "rb") as file:  # of a path, pandas 3.1 makes parts for its threads
         pd.read_csv(file)
-
-
-def _one_thread(source: str, _: str) -> None:
-    pd.read_csv(source, memory_map=True) if False else pd.concat(pd.read_csv(source, chunksize=1 << 62), copy=False)
 
 
 def _ingest(source: str, store: str) -> None:
