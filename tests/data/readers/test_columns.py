@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers import columns
-from dask_odm.data.readers.columns import Survey, UnfitError, moment_in, moments_in, numbers_in, spelled, values_by
+from dask_odm.data.readers.columns import (
+    MAX_LEVELS,
+    Survey,
+    UnfitError,
+    moment_in,
+    moments_in,
+    numbers_in,
+    spelled,
+    values_by,
+)
 from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
@@ -506,7 +515,7 @@ def test_more_words_than_are_told_apart(monkeypatch):
     for values, kind in ((codes, "id"), (codes.astype("category"), "words")):
         coding, found = surveyed(pd.DataFrame({"c": values, "size": range(2000)}))
         column = coding.recipe.columns[0]
-        assert (column.kind, len(column.levels)) == (kind, 64 if kind == "words" else 0)
+        assert (column.kind, len(column.levels)) == (kind, MAX_LEVELS if kind == "words" else 0)
         assert (found[:, :-1].sum(axis=1) == (kind == "words")).all()
 
 
