@@ -85,7 +85,14 @@ def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any]) -> 
     folders = FolderColumns(paths, held)
     names = [*held, *folders.names]
     columns = choose_columns(
-        paths[0], names, len(names), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+        paths[0],
+        names,
+        len(names),
+        reading.label,
+        reading.weight,
+        drop=reading.drop,
+        recipe=reading.columns,
+        text=reading.text_column,
     )
     width = len(names) if columns.text is None or read is _ipc_batches else _row_bytes(paths[0]) / 8
     rows = min(1 << 16, reading.block_rows(width))

@@ -35,12 +35,14 @@ ID_ROWS = 50  # the fewest rows of which that can be said
 TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
+MANY_ROWS = 10  # of unknown words alone, from which they are no chance
 COUNTED = 128  # columns of which medians are found at a time, in 64 MB
 _HALVES = np.r_[0xFFFF:0x7FFF:-1, 0:0x8000]  # upper halves of the bits of float32, in the order of the numbers
 
 GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  # in small letters, without a sign
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?")
+_OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 
@@ -534,6 +536,11 @@ class _Facts:
                     f"{shown(commas[0])}; write them with a point, as by frame[…].str.replace(',', '.'), or take them "
                     "for words by categories= (--category)."
                 )
+            if words and all(map(_OTHER_DATE.fullmatch, words)):
+                logger.warning(
+                    "%s: column %s holds words that look like dates, such as %s; write dates as 2023-08-01.",
+                    self._where, quoted(survey.name), shown(words[0])
+                )  # fmt: skip
         return self._of_levels(plain, words, counts, max_levels)
 
     def _of_list(self, plain: Column, kind: str, values: Sequence[float | None], gap_words: tuple[str, ...]) -> Any:
@@ -653,6 +660,11 @@ def values_by(
                 f"{place(error.row)}, column {quoted(column.name)}: {shown(str(error.value))} is not {what}, as in the "
                 "rows that were learned; mend it, or leave the value out."
             ) from None
+        if column.kind == "words" and len(held) >= MANY_ROWS and bool((values[:, j] == -1.0).all()):
+            logger.warning(
+                "%s and following: column %s has none of the words that the model learned, such as %s.",
+                place(0), quoted(column.name), shown(column.levels[0])
+            )  # fmt: skip
     return values
 
 

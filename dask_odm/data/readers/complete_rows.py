@@ -26,7 +26,7 @@ class MissingValuesError(InputError):
         self.found = found
 
     def __str__(self) -> str:
-        return f"{self.found}; fill them in, or drop those rows with drop_missing=True (--drop-missing)."
+        return f"{self.found}; fill them in, or drop all rows with a gap by drop_missing=True (--drop-missing)."
 
 
 class CompleteRows:

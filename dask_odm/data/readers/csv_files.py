@@ -168,7 +168,7 @@ class CsvSource(FrameSource):
         return {
             i
             for i, kind in zip(self._features, kinds, strict=False)
-            if i < self._count and kind not in ("number", None)
+            if 0 <= i < self._count and kind not in ("number", None)
         }
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
@@ -390,7 +390,14 @@ def _find_columns(opening: _Opening, known: Sequence[str], header: bool, reading
         )
     names = known if header or len(known) > len(opening.fields) else None
     return choose_columns(
-        opening.where, names, len(known), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+        opening.where,
+        names,
+        len(known),
+        reading.label,
+        reading.weight,
+        drop=reading.drop,
+        recipe=reading.columns,
+        text=reading.text_column,
     )
 
 

@@ -35,7 +35,14 @@ class JsonLinesSource(FrameSource):
         self._folders = FolderColumns(paths, held)
         names = [*held, *self._folders.names]
         columns = choose_columns(
-            where, names, len(names), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+            where,
+            names,
+            len(names),
+            reading.label,
+            reading.weight,
+            drop=reading.drop,
+            recipe=reading.columns,
+            text=reading.text_column,
         )
         self.labels_are_text = self._folders.has(columns.label)
         super().__init__(describe(paths), columns, self._read_all, reading, size=sum(map(file_size, paths)))

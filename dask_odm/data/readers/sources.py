@@ -247,11 +247,13 @@ def choose_columns(
     guess: bool = True,
     drop: Sequence[str | int] = (),
     text: str | int | None = None,
+    recipe: ColumnRecipe | None = None,
 ) -> Columns:
     """Find the columns of labels, weights and texts among ``count`` columns, and those that ``drop`` leaves out.
 
     Columns are given by name or number (from 0; negative from the end). A ``label`` of False means none, and None means
-    none unless ``guess``: then it is the column named label, y, target or class (in any case), else the last. ``where``
+    none unless ``guess``: then it is the column named label, y, target or class (in any case), else the last, or with a
+    ``recipe`` none, since its rows may have no labels. ``where``
     is the file or object in messages. Raises InputError if there is no such column or no feature beside label and
     weight, or if two columns have one name.
     """
@@ -282,8 +284,10 @@ def choose_columns(
     if label is None and guess:
         among = [i for i in Columns(texts, count, None, at_weight, dropped=dropped).features if i != at_text]
         usual = [i for name in LABEL_NAMES if texts is not None for i in among if texts[i].lower() == name]
-        guessed = not usual
-        at_label = usual[0] if usual else among[-1] if among else None
+        if recipe is not None:
+            usual = [i for i in usual if texts is not None and texts[i] not in recipe.names]
+        guessed = not usual and recipe is None
+        at_label = usual[0] if usual else among[-1] if among and guessed else None
     elif label is not None and label is not False:
         at_label = position("label", label)
     if at_text is not None:

@@ -128,7 +128,8 @@ class TableSource:
         if not self.is_table:
             raise InputError(f"{self.description}: a recipe of columns is for frames and files of columns.")
         if self.feature_names is not None or self.n_features != len(recipe.names):
-            self.pick(recipe.names)
+            places = recipe.places(list(self.feature_names or ()), self.description)
+            self._features = [self._features[at] if at >= 0 else at for at in places]
         self.columns = recipe
         self._called = self.feature_names = recipe.feature_names
         self.n_features = recipe.n_features
@@ -222,7 +223,7 @@ class TableSource:
         missing = [name for name in names if name not in place]
         if missing:
             called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
-            is_encoded = self._reading.columns is None and any("_" in name for name in missing)
+            is_encoded = any("_" in name for name in missing)
             hint = "; if that encodes a category that these rows lack, add a column of 0" if is_encoded else ""
             raise InputError(f"{self.description} has no {called}, of which the model learned{hint}.")
         order = [place[name] for name in names]
@@ -384,7 +385,7 @@ def table_of(
     at_weight = None if beside else weight
     columns = choose_columns(
         where, names, count, label if y is None else False, at_weight, guess=guess,
-        text=reading.text_column if guess else None,
+        recipe=reading.columns, text=reading.text_column if guess else None,
     )  # fmt: skip
     name = label_name or (None if y is None else _beside_name(y))
     plain = label_values(y) if y is not None and not hasattr(y, "dask") else y

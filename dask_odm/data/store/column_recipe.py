@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.errors import InputError
 from dask_odm.html import table
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 DAY = 86400.0  # seconds
@@ -159,6 +161,22 @@ class ColumnRecipe:
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
         return tuple(column.name for column in self.columns)
+
+    def places(self, names: Sequence[str], where: str) -> list[int]:
+        """Return the place of each column among ``names``, −1 of one that is left out and not there.
+
+        Raises InputError, with ``where``, if another one is missing or there twice.
+        """
+        needed = [column.name for column in self.columns if column.kind not in LEFT_OUT]
+        missing = [name for name in needed if name not in names]
+        if missing:
+            many = "s" * (len(missing) > 1)
+            raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
+        twice = next((name for name in needed if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{where}: two columns are named {quoted(twice)}.")
+        at = {name: i for i, name in enumerate(names)}
+        return [at.get(name, -1) for name in self.names]
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:

@@ -116,16 +116,7 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
 
     Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
     """
-    names = list(map(str, frame.columns))
-    missing = [name for name in recipe.names if name not in names]
-    if missing:
-        raise InputError(
-            f"X has no column{'s' * (len(missing) > 1)} {quoted(missing)[1:-1]}, of which the model learned."
-        )
-    twice = next((name for name in recipe.names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"X: two columns are named {quoted(twice)}.")
-    places = [names.index(name) for name in recipe.names]
+    places = recipe.places(list(map(str, frame.columns)), "X")
     values = values_by(recipe, PandasTable(frame), places, 0, len(frame), lambda row: f"{where}, row {row}")
     _require_finite_values(values, recipe.names, recipe.dtype, where)
     return recipe.encode(values)

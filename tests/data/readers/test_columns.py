@@ -27,6 +27,7 @@ from dask_odm.data.readers.columns import (
 from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.frames import rows_by
 from data.reading import stored
 
 N = 120
@@ -540,3 +541,25 @@ def test_a_stream_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(late)))
     with pytest.raises(InputError, match=r"column 'code' holds other .* by categories= \(--category\), or read a file"):
         ingest("-", tmp_path / "c.zarr", label="y", format="csv", block_bytes=500)
+
+
+def test_rows_to_come_need_no_column_that_is_left_out_and_no_label(tmp_path, expected):
+    recipe = expected.column_recipe
+    frame = table(1).drop(columns=["name", "nothing", "y"])
+    assert not {"name", "nothing"} & set(frame.columns)
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    store = ingest(tmp_path / "new.csv", tmp_path / "new.zarr", columns=recipe)
+    assert store.y_kind is None
+    np.testing.assert_array_equal(stored(store)[0], rows_by(frame, recipe))
+    frame.drop(columns=["size", "well"]).to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(InputError, match=r"new\.csv has no columns 'size', 'well', of which the model learned"):
+        ingest(tmp_path / "new.csv", tmp_path / "b.zarr", columns=recipe)
+
+
+def test_what_is_likely_a_mistake_is_told(expected, caplog):
+    surveyed(pd.DataFrame({"day": ["01.08.2023", "02.08.2023"] * 9, "x": 1.0}))
+    assert (
+        "column 'day' holds words that look like dates, such as '01.08.2023'; write dates as 2023-08-01" in caplog.text
+    )
+    rows_by(table(1).assign(colour="RED"), expected.column_recipe)
+    assert "X, row 0 and following: column 'colour' has none of the words that the model learned" in caplog.text
