@@ -240,7 +240,7 @@ def test_rows_that_cannot_be_predicted(fault, way, tmp_path):
 def test_values_of_another_kind(tmp_path):
     model = ODMClassifier("linear").fit(FRAME.assign(d=["p", "q"] * (ROWS // 2)), "outcome")
     model.save(tmp_path / "m.zarr")
-    odd = FRAME.assign(d="r", a="many")
+    odd = FRAME.drop(columns="outcome").assign(d="p", a="many")
     odd.to_csv(tmp_path / "a.csv", index=False)
     raises("Value of another kind", lambda: model.predict(odd))
     refused("Value of another kind", "predict", tmp_path / "m.zarr", tmp_path / "a.csv", tmp_path / "p.csv")
