@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
+
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from dask_odm import ODMClassifier, load_model
+from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.solvers import SODM
 from estimators.odm_models import LABELS, SETTINGS
@@ -47,3 +53,48 @@ def test_a_foreign_folder_is_no_model(tmp_path):
     for path in (tmp_path / "x", tmp_path / "nothing", __file__):
         with pytest.raises(StoreError):
             load_model(path)
+
+
+WORDS = ["\0", "\x1b[31m", "\ud800", "other", "missing", None]
+TABLE = pd.DataFrame({"😀\x1b[31m": pd.Series(WORDS * 10, dtype=object), "size": [1.0, None] * 30})
+
+
+@pytest.fixture(scope="module")
+def of_table(tmp_path_factory):
+    model = ODMClassifier("linear").fit(TABLE, np.arange(60) % 4 > 1)
+    path = tmp_path_factory.mktemp("table") / "m.zarr"
+    model.save(path)
+    return model, path
+
+
+def test_a_model_of_hostile_words_comes_back(of_table):
+    model, path = of_table
+    expected = model.decision_function(TABLE)
+    assert load_model(path).column_recipe_ == model.column_recipe_
+    copies = load_model(path), pickle.loads(pickle.dumps(model)), clone(model).fit(TABLE, np.arange(60) % 4 > 1)
+    for copy in copies:
+        np.testing.assert_array_equal(copy.decision_function(TABLE), expected)
+
+
+LIES = {
+    "a column less": lambda columns: columns.pop(),
+    "a level less": lambda columns: columns[0]["levels"].pop(),
+    "another kind": lambda columns: columns[0].update(kind="colours"),
+    "a level that is a number": lambda columns: columns[0]["levels"].append(3),
+    "levels that are text": lambda columns: columns[0].update(levels="abcde"),
+    "no column": lambda columns: columns.insert(0, None),
+    "a number too large": lambda columns: columns[1].update(fill=10**400),
+    "two of a name": lambda columns: columns[0].update(name="size"),
+    "a fact too many": lambda columns: columns[0].update(size=1),
+}
+
+
+@pytest.mark.parametrize("which", LIES)
+def test_a_recipe_of_columns_that_lies_is_refused(of_table, tmp_path, which):
+    record = read_record(of_table[1], "model")
+    told = deepcopy(record.attributes)
+    LIES[which](told["schema"]["columns"]["columns"])
+    write_record(tmp_path / "m.zarr", "model", {name: record.array(name) for name in record.arrays}, told)
+    with pytest.raises(StoreError, match="is not what a model is") as error:
+        load_model(tmp_path / "m.zarr")
+    assert "\n" not in str(error.value)

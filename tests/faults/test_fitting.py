@@ -237,6 +237,15 @@ def test_rows_that_cannot_be_predicted(fault, way, tmp_path):
     check_fault(fault, tmp_path, way)
 
 
+def test_values_of_another_kind(tmp_path):
+    model = ODMClassifier("linear").fit(FRAME.assign(d=["p", "q"] * (ROWS // 2)), "outcome")
+    model.save(tmp_path / "m.zarr")
+    odd = FRAME.assign(d="r", a="many")
+    odd.to_csv(tmp_path / "a.csv", index=False)
+    raises("Value of another kind", lambda: model.predict(odd))
+    refused("Value of another kind", "predict", tmp_path / "m.zarr", tmp_path / "a.csv", tmp_path / "p.csv")
+
+
 def test_texts_and_rows_of_other_texts(tmp_path):
     """A store with weights of its own, and texts for a model that learned from numbers."""
     for name, more in (("a", "sea"), ("b", "shore")):

@@ -95,13 +95,13 @@ def csv(*lines: str, **options: Any) -> dict[str, Any]:
     return of_file("a.csv", "u,v,label\n" + "".join(f"{line}\n" for line in lines), **options)
 
 
-def parquet(labels: list[Any]) -> dict[str, Any]:
-    def write(folder: Path, labels: list[Any]) -> None:
+def parquet(labels: list[Any], values: tuple[Any, Any] = (1.0, 2.0)) -> dict[str, Any]:
+    def write(folder: Path, labels: list[Any], values: tuple[Any, Any] = (1.0, 2.0)) -> None:
         arrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
-        parquet.write_table(arrow.table({"u": [1.0, 2.0], "label": labels}), folder / "a.parquet")
+        parquet.write_table(arrow.table({"u": list(values), "label": labels}), folder / "a.parquet")
 
     return {
-        "cause": lambda folder: write(folder, labels),
+        "cause": lambda folder: write(folder, labels, values),
         "cure": lambda folder: write(folder, ["a", "b"]),
         "python": lambda folder: ingest(folder / "a.parquet", folder / "s.zarr").verify(),
         "command": lambda folder: ["ingest", folder / "a.parquet", folder / "s.zarr"],
@@ -129,6 +129,7 @@ FAULTS = [
     Fault("Archive of several files", **of_file("a.zip", zipped("a.csv", "b.csv"))),
     Fault("One column", **of_file("a.csv", "u:v:label\n1:2:a\n3:4:b\n")),
     Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n"3,5",4,b\n')),
+    Fault("Value that is none", **parquet(["a", "b"], ([1.0], [2.0]))),
     Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n3,4,b\n', sparse=True), note="sparse"),
     Fault(
         "Label of too many digits", **of_file("a.jsonl", f'{{"u": 1, "label": 1{"0" * 20}}}\n{{"u": 2, "label": 0}}\n')

@@ -101,7 +101,11 @@ class PandasTable:
 
     def column(self, i: int, start: int, stop: int) -> pd.Series:
         held = self._frame.iloc[start:stop, i]
-        if isinstance(held.dtype, pd.ArrowDtype) and not types.is_numeric_dtype(held.dtype):
+        if (
+            isinstance(held.dtype, pd.ArrowDtype)
+            and held.dtype.kind in "OmM"
+            and not types.is_numeric_dtype(held.dtype)
+        ):
             return pd.Series(held.array.__arrow_array__().to_pandas(), name=held.name)  # as the files of Arrow have it
         return held
 

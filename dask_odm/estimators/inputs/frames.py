@@ -80,6 +80,8 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     if not X.size:
         return np.empty(X.shape)  # of which scikit-learn says what is wrong
     require_numbers(X, known)
+    if all(isinstance(dtype, pd.SparseDtype) and dtype.fill_value != 0 for dtype in X.dtypes):
+        return X.sparse.to_dense()  # of which scikit-learn makes no sparse rows
     if not any(map(types.is_object_dtype, X.dtypes)):
         return X
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
@@ -109,22 +111,22 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     return (coding.encode(values), coding.recipe) if is_needed else None
 
 
-def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe) -> Array:
+def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Array:
     """Return the features (n, d) that a recipe makes of the columns of a frame; further columns are left out.
 
     Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
     """
     places = recipe.places(list(map(str, frame.columns)), "X")
-    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), "X, row {}".format)
-    _require_finite_values(values, recipe.names, recipe.dtype)
+    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), lambda row: f"{where}, row {row}")
+    _require_finite_values(values, recipe.names, recipe.dtype, where)
     return recipe.encode(values)
 
 
-def _require_finite_values(values: Array, names: Sequence[str], dtype: str) -> None:
+def _require_finite_values(values: Array, names: Sequence[str], dtype: str, where: str = "X") -> None:
     large = np.abs(values) > np.finfo(dtype).max
     if large.any():
         row, j = np.argwhere(large)[0]
-        raise not_finite(f"X, row {row}", column_name(int(j), names), values[row, j], dtype)
+        raise not_finite(f"{where}, row {row}", column_name(int(j), names), values[row, j], dtype)
 
 
 def labels_of(y: Any, what: str = "y") -> Array | None:
@@ -239,7 +241,8 @@ def dask_rows(frame: Any, known: Sequence[str] = (), recipe: ColumnRecipe | None
     if recipe is not None:
         meta = pd.DataFrame(np.empty((0, recipe.n_features), recipe.dtype))
         rows_by(frame._meta, recipe)  # says now which columns are missing
-        encoded = frame.map_partitions(lambda part: pd.DataFrame(rows_by(part, recipe)), meta=meta)
+        where = "in a block of rows, X"
+        encoded = frame.map_partitions(lambda part: pd.DataFrame(rows_by(part, recipe, where)), meta=meta)
         return encoded.to_dask_array(lengths=_known_lengths(frame))
     require_numbers(frame._meta, known)
     single = all(dtype == np.float32 for dtype in frame.dtypes)

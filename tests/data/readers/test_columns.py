@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers import columns
-from dask_odm.data.readers.columns import Survey, UnfitError, moment_in, moments_in, numbers_in, spelled, values_by
+from dask_odm.data.readers.columns import (
+    MAX_LEVELS,
+    Survey,
+    UnfitError,
+    moment_in,
+    moments_in,
+    numbers_in,
+    spelled,
+    values_by,
+)
+from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import rows_by
@@ -409,6 +419,105 @@ def test_hostile_columns_are_the_same_through_every_door(tmp_path, door):
     found = ingest(through(door, frame, tmp_path), tmp_path / "b.zarr", label="y")
     assert found.column_recipe == expected.column_recipe
     np.testing.assert_array_equal(stored(found)[0], stored(expected)[0])
+
+
+LATE = {  # what a column begins with, and what comes last
+    "a date": (["2020-01-01", "2021-01-01"], "x"), "a zone": (["2020-01-01", "2021-01-01"], "2020-01-01 10:00Z"),
+    "a number after dates": (["2020-01-01"], "7"), "a number after booleans": (["True", "False"], "7"),
+    "a boolean": (["1", "0"], "True"), "a gap": (["1", "2"], ""), "a sign for a gap": (["1", "2"], "?"),
+    "a fraction": (["1", "2"], "1.5"), "a word among many numbers": (list(map(str, range(100))), "x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", LATE)
+def test_kinds_that_change_late_take_at_most_two_passes(tmp_path, monkeypatch, which):
+    first, last = LATE[which]
+    frame = pd.DataFrame({"c": [*(first * 1000)[:1000], last], "size": range(1001), "y": [*["a", "b"] * 500, "a"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    read = []
+    monkeypatch.setattr(TableSource, "_blocks", _counted(TableSource._blocks, read))
+    found = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=3000)
+    monkeypatch.undo()
+    assert sum(read) <= 2 * len(frame)
+    expected = ingest(pd.read_csv(tmp_path / "a.csv"), tmp_path / "b.zarr")
+    assert found.column_recipe == expected.column_recipe
+    np.testing.assert_array_equal(stored(found)[0], stored(expected)[0])
+
+
+def _counted(blocks, read):
+    """Blocks whose rows are counted in ``read``."""
+
+    def counting(self, batches):
+        for block in blocks(self, batches):
+            read.append(len(block.X))
+            yield block
+
+    return counting
+
+
+def test_words_of_a_stream_of_arrow_that_come_late(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    held = [
+        pyarrow.table({"c": values * 20, "y": [0, 1] * 20}) for values in (["2020-01-01", "2021-01-01"], ["x", "z"])
+    ]
+    batches = [batch for table in held for batch in table.to_batches()]
+    stream = pyarrow.RecordBatchReader.from_batches(held[0].schema, batches)
+    with pytest.raises(InputError, match=r"column 'c' holds other than it began with, .* categories= \(--category\)"):
+        ingest(stream, tmp_path / "a.zarr")
+
+
+def test_words_without_a_header_and_words_in_folders(tmp_path):
+    (tmp_path / "a.csv").write_text("red,1,a\nblue,2,b\n" * 30)
+    recipe = ingest(tmp_path / "a.csv", tmp_path / "a.zarr").column_recipe
+    assert [(each.name, each.levels) for each in recipe.columns] == [("0", ("blue", "red")), ("1", ())]
+    for colour in ("red", "caf%C3%A9", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / "b" / f"colour={colour}" / "day=2024-01-02").mkdir(parents=True)
+        (tmp_path / "b" / f"colour={colour}" / "day=2024-01-02" / "a.csv").write_text("size,y\n1,a\n2,b\n")
+    recipe = ingest(tmp_path / "b", tmp_path / "b.zarr", label="y").column_recipe
+    assert [(each.name, each.kind, each.levels, each.gaps) for each in recipe.columns] == [
+        ("size", "number", (), 0), ("colour", "words", ("café", "red"), 2), ("day", "date", (), 0)
+    ]  # fmt: skip
+
+
+def test_rows_that_are_no_training_rows_tell_nothing_of_columns(tmp_path):
+    plain = pd.DataFrame({"c": ["p", "q"] * 200, "size": range(400), "y": [0, 1] * 200})
+    test = ingest(plain.assign(i=range(400)), tmp_path / "a.zarr", label="y", test_size=0.3)[1]
+    beyond = stored(test)[0][:, test.feature_names.index("i")].astype(int)
+    odd = plain.assign(c=plain["c"].where(~plain.index.isin(beyond), "odd"))
+    odd.loc[beyond, "size"] = np.nan
+    train, test = ingest(odd, tmp_path / "b.zarr", label="y", test_size=0.3)
+    assert train.column_recipe == test.column_recipe
+    words, size = train.column_recipe.columns
+    assert (words.levels, words.more_levels, size.gaps) == (("p", "q"), 0, 0)
+    assert (stored(test)[0] == [0.0, 0.0, size.fill]).all()
+    odd["size"] = odd["size"].astype(str).where(~odd.index.isin(beyond[:1]), "inf")
+    with pytest.raises(InputError, match="column 'size': infinity"):
+        ingest(odd, tmp_path / "c.zarr", label="y", test_size=0.3)
+
+
+def test_gaps_in_labels_and_weights_and_rows_that_are_dropped(tmp_path):
+    frame = pd.DataFrame({"c": ["p", "q", None] * 20, "w": [1.0, 2.0] * 30, "y": ["a", "b"] * 30})
+    for change, message in (
+        ({"y": [None, *"ab" * 29, "a"]}, "missing values in the label, column 'y'"),
+        ({"w": [np.nan, *[1.0] * 59]}, "missing values in the weight"),
+        ({"w": "heavy"}, "column 'w' .* holds no numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ingest(frame.assign(**change), tmp_path / "a.zarr", weight="w")
+    store = ingest(frame.assign(y=[None, *"ab" * 29, "a"]), tmp_path / "b.zarr", weight="w", drop_missing=True)
+    assert (store.rows, set(store.feature_names)) == (39, {"c=p", "c=q"})
+    with pytest.raises(InputError, match="no rows left; all 60 miss a value"):
+        ingest(frame.assign(c=None), tmp_path / "c.zarr", weight="w", drop_missing=True)
+
+
+def test_more_words_than_are_told_apart(monkeypatch):
+    monkeypatch.setattr("dask_odm.data.readers.columns.MOST_WORDS", 1000)
+    codes = "n" + pd.Series(range(2000)).astype(str)
+    for values, kind in ((codes, "id"), (codes.astype("category"), "words")):
+        coding, found = surveyed(pd.DataFrame({"c": values, "size": range(2000)}))
+        column = coding.recipe.columns[0]
+        assert (column.kind, len(column.levels)) == (kind, MAX_LEVELS if kind == "words" else 0)
+        assert (found[:, :-1].sum(axis=1) == (kind == "words")).all()
 
 
 def test_options_that_make_no_sense(tmp_path):

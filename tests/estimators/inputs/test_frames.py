@@ -95,6 +95,98 @@ def test_columns_that_are_no_numbers_are_learned_and_a_model_of_numbers_refuses_
             model.predict(given)
 
 
+TABLE = pd.DataFrame(
+    {
+        "colour": ["red", "green", None, "blue"] * 20, "size": np.arange(80.0) % 7, "well": [True, False] * 40,
+        "at": pd.date_range("2020", periods=80, freq="7h"), "zoned": pd.date_range("2020", periods=80, tz="UTC"),
+    }
+)  # fmt: skip
+UNFIT = {  # what takes the place of a column, and what a model of the table says of it
+    "words": ({"size": "many\x1b[31m"}, "row 0, column 'size': 'many.*' is not a number"),
+    "an infinite number": ({"size": [*range(79), np.inf]}, "row 79, column 'size': infinity"),
+    "a number too large": ({"size": 1e300}, r"row 0, column 'size': 1e\+300 is too large for float32"),
+    "digits without end": ({"size": "1" * 400}, "row 0, column 'size': infinity"),
+    "a list": ({"size": [[1]] * 80}, r"row 0, column 'size': '\[1\]' is not a number"),
+    "a dict among words": ({"colour": [None, {"a": 1}] * 40}, "row 1, column 'colour': .* is not a word"),
+    "complex numbers": ({"colour": [1j] * 80}, "row 0, column 'colour': '1j' is not a word"),
+    "a number for a boolean": ({"well": 2}, "row 0, column 'well': '2' is not True or False"),
+    "a day that is none": ({"at": "2021-02-30"}, "row 0, column 'at': '2021-02-30' is not a date without a time zone"),
+    "a zone too many": ({"at": TABLE["zoned"]}, "row 0, column 'at': .* is not a date without a time zone"),
+    "a zone too few": ({"zoned": TABLE["at"]}, "row 0, column 'zoned': .* is not a date with a time zone"),
+}  # fmt: skip
+FIT = {  # what takes the place of a column, and those that do the same
+    "no value": ({"size": None, "well": None, "at": None}, {"size": np.nan, "well": pd.NA, "at": pd.NaT}),
+    "numbers as words": ({"size": (np.arange(80.0) % 7).astype(str)}, {}),
+    "other words": ({"colour": "pink"}, {"colour": "none of these"}),
+    "other categories": ({"colour": pd.Categorical(["red", "pink"] * 40)}, {"colour": ["red", "pink"] * 40}),
+    "categories of numbers": ({"size": pd.Categorical(np.arange(80) % 7)}, {}),
+    "booleans as words": ({"well": ["TRUE", "false"] * 40}, {}),
+    "dates as words": ({"at": TABLE["at"].astype(str)}, {}),
+    "days": ({"at": TABLE["at"].dt.date}, {"at": TABLE["at"].dt.floor("D")}),
+    "periods": ({"at": TABLE["at"].dt.to_period("D")}, {"at": TABLE["at"].dt.floor("D")}),
+    "zones elsewhere": ({"zoned": TABLE["zoned"].dt.tz_convert("Asia/Tokyo")}, {}),
+    "zones of Arrow": ({"zoned": TABLE["zoned"].astype("timestamp[us, UTC][pyarrow]")}, {}),
+    "sparse numbers": ({"size": pd.arrays.SparseArray(np.arange(80.0) % 7)}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def of_table():
+    return ODMClassifier("linear").fit(TABLE, np.arange(80) % 2)
+
+
+@pytest.mark.parametrize("which", UNFIT)
+def test_what_a_model_of_a_table_cannot_read(of_table, which):
+    change, message = UNFIT[which]
+    with pytest.raises(InputError, match=f"^X, {message}") as error:
+        of_table.predict(TABLE.assign(**change))
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("which", FIT)
+def test_what_a_model_of_a_table_reads_in_another_form(of_table, which):
+    change, same = FIT[which]
+    found = of_table.decision_function(TABLE[TABLE.columns[::-1]].assign(more="x", **change))
+    np.testing.assert_array_equal(found, of_table.decision_function(TABLE.assign(**same)))
+
+
+def test_tables_that_are_none(of_table):
+    for X, message in (
+        (TABLE.drop(columns=["size", "at"]), "^X has no columns 'size', 'at', of which the model learned"),
+        (pd.concat([TABLE, TABLE[["size"]]], axis=1), "^X: two columns are named 'size'"),
+        (TABLE.iloc[:0], "0 sample"),
+    ):
+        with pytest.raises(InputError, match=message):
+            of_table.predict(X)
+    with pytest.raises(InputError, match="0 sample"):
+        ODMClassifier().fit(TABLE.iloc[:0], [])
+    with pytest.raises(InputError, match="row 1, column 'size': 1e\\+39 is too large for float32"):
+        ODMClassifier().fit(TABLE.assign(size=[1.0, 1e39] * 40), np.arange(80) % 2)
+
+
+def test_a_value_in_a_partition(of_table):
+    late = TABLE.assign(size=[*["1"] * 70, "many", *["1"] * 9])
+    message = "^in a block of rows, X, row 30, column 'size': 'many' is not a number"
+    with pytest.raises(InputError, match=message):
+        of_table.predict(dd.from_pandas(late, npartitions=2)).compute()
+
+
+def test_zones_of_polars(of_table):
+    pl = pytest.importorskip("polars")
+    expected = of_table.decision_function(TABLE)
+    np.testing.assert_array_equal(of_table.decision_function(pl.from_pandas(TABLE)), expected)
+    again = ODMClassifier("linear").fit(pl.from_pandas(TABLE), np.arange(80) % 2)
+    assert again.column_recipe_ == of_table.column_recipe_
+
+
+def test_sparse_columns_of_gaps():
+    values = np.arange(60.0) % 5
+    sparse = pd.DataFrame({"a": pd.arrays.SparseArray(values), "b": pd.arrays.SparseArray(values[::-1])})
+    expected = ODMClassifier("linear").fit(sparse.sparse.to_dense(), values > 2).decision_function(sparse)
+    found = ODMClassifier("linear").fit(sparse, values > 2).decision_function(sparse.sparse.to_dense())
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_columns_to_encode_are_those_that_the_model_knows(frame, rows, backend):
     raw = frame.assign(colour=np.where(rows[1] > 0, "red", "blue"), answer="yes")
