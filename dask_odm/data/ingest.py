@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.kept_rows import KeptRows
-from dask_odm.data.readers.columns import MAX_LEVELS, Survey
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import BLOCK_BYTES, Reading, SourceBlock, joined, shown
+from dask_odm.data.readers.survey import MAX_LEVELS, Survey
 from dask_odm.data.readers.table_source import NeedsRecipeError, TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder

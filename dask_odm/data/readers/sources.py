@@ -266,7 +266,7 @@ def choose_columns(
         try:
             number = int(column)
         except ValueError:
-            some = ", ".join((texts or ())[:20])
+            some = ", ".join((texts or ())[:20]) + (" …" if count > 20 else "")
             known = "the columns have no names" if texts is None else f"the columns are {some}"
             codes = [name for name in texts or () if name.startswith(f"{column}_")]
             if codes:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import scipy.sparse
 
-from dask_odm.data.readers.columns import Survey, values_by
+from dask_odm.data.readers.column_values import values_by
 from dask_odm.data.readers.labels import are_same
 from dask_odm.data.readers.sources import (
     Columns,
@@ -26,6 +26,7 @@ from dask_odm.data.readers.sources import (
     narrow,
     not_finite,
 )
+from dask_odm.data.readers.survey import Survey
 from dask_odm.data.readers.tables import (
     ArrayTable,
     PandasTable,

@@ -13,9 +13,10 @@ import pandas as pd
 from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm.data.readers.columns import Survey, values_by
+from dask_odm.data.readers.column_values import values_by
 from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
 from dask_odm.data.readers.sources import LABEL_NAMES, column_name, is_of, not_finite
+from dask_odm.data.readers.survey import Survey
 from dask_odm.data.readers.tables import (
     PandasTable,
     is_arrow_frame,

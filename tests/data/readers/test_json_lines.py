@@ -27,7 +27,7 @@ def test_the_content_tells_the_format_and_keys_any_order(tmp_path):
         ('{"a": 1, "y"', "line 2: not a JSON object .*; each line must hold one"),
         ("[1, 2]", r"line 2: not a JSON object but '\[1, 2\]'"),
         ("[" * 100_000, "line 2: not a JSON object"),
-        ('{"a": [1], "y": 0}', "column 'a' holds values that are no numbers, words or dates"),
+        ('{"a": [1], "y": 0}', "line 2, column 'a': a value of type list is no number, word or date"),
         ('{"a": Infinity, "y": 0}', "line 2, column 'a': infinity"),
         (f'{{"a": 1{"0" * 400}, "y": 0}}', "a number is too large"),
         (f'{{"a": 1{"0" * 9000}, "y": 0}}', "line 2: not a JSON object"),

@@ -1,24 +1,35 @@
-"""Columns of tables as values, of which a recipe makes features; and the survey that finds this recipe.
+"""The survey of a table that finds the recipe of its columns.
 
-A survey reads every column once. A column of numbers or dates stays one, until a value is neither. Of all others, the
+It reads every column once. A column of numbers or dates stays one, until a value is neither. Of all others, the
 words are listed, and at the end the list tells whether they are numbers, booleans, dates or words. So the recipe
 depends on the rows, and neither on their file nor on how this was cut.
 """
 
 from __future__ import annotations
 
-import datetime
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from dask_odm.data.readers.column_values import (
+    TableOfColumns,
+    UnfitError,
+    kind_in,
+    mapped,
+    moment_in,
+    moments_in,
+    number_in,
+    numbers_in,
+    spelled,
+    truths_in,
+    word_in,
+)
 from dask_odm.data.readers.sources import joined, not_finite, shown
 from dask_odm.data.store.column_recipe import CYCLES, DAY, LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
@@ -35,195 +46,11 @@ ID_ROWS = 50  # the fewest rows of which that can be said
 TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
-MANY_ROWS = 10  # of unknown words alone, from which they are no chance
 COUNTED = 128  # columns of which medians are found at a time, in 64 MB
 _HALVES = np.r_[0xFFFF:0x7FFF:-1, 0:0x8000]  # upper halves of the bits of float32, in the order of the numbers
 
-GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  # in small letters, without a sign
-_DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
-_TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?")
 _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
-
-
-class TableOfColumns(Protocol):
-    """Rows of a table that yields its columns one by one."""
-
-    def column(self, i: int, start: int, stop: int) -> pd.Series:
-        """Return rows of a column."""
-
-
-class UnfitError(Exception):
-    """A value is not of the kind that a column is read as."""
-
-    def __init__(self, row: int, value: Any) -> None:
-        super().__init__(row, value)
-        self.row = row
-        self.value = value
-
-
-def spelled(value: Any) -> str | None:
-    """Return a value as a word, without blanks around it; None for a gap. Whole numbers are spelled without a point.
-
-    Raises TypeError for a complex number, and for several values in one.
-    """
-    if isinstance(value, str):
-        word = value.strip()
-        if word.endswith(".0") and word[:-2].lstrip("-").isdecimal():  # as files have those of a column with gaps
-            return word[:-2]
-        return None if word.lower().lstrip("+-") in GAPS else word
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, bytes):
-        return spelled(value.decode("utf-8", "replace"))
-    if types.is_scalar(value) and pd.isna(value):
-        return None
-    if isinstance(value, Decimal):
-        value = float(value)
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, pd.Timedelta | datetime.timedelta):
-        return repr(value / datetime.timedelta(days=1))
-    if isinstance(value, int) and value.bit_length() > 1024:  # Python does not spell the longest ones
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, complex | Iterable):
-        raise TypeError(f"{type(value).__name__} is no number, word or date")
-    isoformat = getattr(value, "isoformat", None)
-    return str(value) if isoformat is None else str(isoformat())
-
-
-def number_in(word: str) -> float | None:
-    """Return the number that a word spells in ASCII, without Python's underscores; None if it is none."""
-    try:
-        found = float(word)
-    except ValueError:
-        return None
-    return found if word.isascii() and "_" not in word else None
-
-
-def moment_in(word: str) -> tuple[float, bool] | None:
-    """Return the seconds since 1970 of an ISO date, with or without time, or of a time of day; and whether of UTC."""
-    found = _DATE.fullmatch(word)
-    if found is None:
-        found = _TIME.fullmatch(word)
-        if found is None:
-            return None
-        day, time, zone = "1970-01-01", word, None
-    else:
-        day, time, zone = found.groups()
-    try:
-        moment = np.datetime64(f"{day}T{time or '00:00'}", "us").astype(np.int64) / 1e6
-    except ValueError:  # such as 30 February
-        return None
-    if zone is None:
-        return float(moment), False
-    digits = zone.replace(":", "")
-    offset = 0 if zone == "Z" else (60 * int(digits[1:3]) + int(digits[3:5])) * (-1 if digits[0] == "-" else 1)
-    return float(moment - 60.0 * offset), True
-
-
-def _distinct(column: pd.Series) -> tuple[Array, list[Any]]:
-    """Return the code of every row, −1 for a gap, and the values that these are indices into."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(), column.cat.categories.tolist()
-    if types.is_object_dtype(column.dtype) and types.infer_dtype(column) in ("mixed", "mixed-integer"):
-        column = pd.Series([_word(value, i) for i, value in enumerate(column)], dtype=object)  # for True equals 1
-    codes, values = pd.factorize(column)
-    return codes, list(values)
-
-
-def _word(value: Any, row: int) -> str | None:
-    """Return the value of a row as a word, see `spelled`; raise UnfitError if it is none."""
-    try:
-        return spelled(value)
-    except TypeError as error:
-        raise UnfitError(row, value) from error
-
-
-def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
-    """Return ``of_word`` of every row, NaN for gaps; raise UnfitError for the first row for which it is None."""
-    codes, values = _distinct(column)
-    table = np.full(len(values) + 1, np.nan)  # the last entry is that of gaps
-    unfit = np.zeros(len(values) + 1, bool)
-    for i, value in enumerate(values):
-        try:
-            word = spelled(value)
-            found = np.nan if word is None else of_word(word)
-        except TypeError:
-            found = None
-        unfit[i] = found is None
-        table[i] = np.nan if found is None else found
-    if unfit.any() and unfit[codes].any():  # a category may be in no row
-        row = int(np.argmax(unfit[codes]))
-        raise UnfitError(row, values[codes[row]])
-    return table[codes]
-
-
-def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
-    """Return a column as numbers (spans of time are days), NaN for gaps and ``gap_words``; or raise UnfitError."""
-    dtype = column.dtype
-    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    if types.is_timedelta64_dtype(dtype):
-        return np.asarray(column / pd.Timedelta(days=1), dtype=np.float64)
-    known = dict.fromkeys(gap_words, np.nan)
-    return _mapped(column, lambda word: known[word] if word in known else number_in(word))
-
-
-def truths_in(column: pd.Series) -> Array:
-    """Return a column of booleans as 0 and 1, NaN for gaps; raise UnfitError for other values."""
-    if types.is_bool_dtype(column.dtype):
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    return _mapped(column, lambda word: _TRUTH.get(word.lower()))
-
-
-def moments_in(column: pd.Series, *, zoned: bool) -> Array:
-    """Return a column of dates as seconds since 1970, NaN for gaps; raise UnfitError for others, or a zone too many."""
-    if isinstance(column.dtype, pd.PeriodDtype):
-        column = column.dt.to_timestamp()
-    if not types.is_datetime64_any_dtype(column.dtype):
-        return _mapped(column, lambda word: _moment(word, zoned))
-    if (getattr(column.dtype, "tz", None) is not None) != zoned:
-        present = column.notna().to_numpy()
-        if present.any():
-            raise UnfitError(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
-    if zoned:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    moments = column.to_numpy(dtype="datetime64[us]")
-    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
-
-
-def _moment(word: str, zoned: bool) -> float | None:
-    found = moment_in(word)
-    return found[0] if found is not None and found[1] == zoned else None
-
-
-def _kind(column: pd.Series) -> str | None:
-    """Return the kind of a column by its type, or if objects tell no type by its values; None for gaps alone."""
-    dtype = column.dtype
-    if bool(column.iloc[:1].isna().all() and column.isna().all()):
-        return None
-    if isinstance(dtype, pd.CategoricalDtype):
-        return "words"
-    if types.is_bool_dtype(dtype):
-        return "boolean"
-    if types.is_timedelta64_dtype(dtype):
-        return "span"
-    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
-        return "number"
-    if types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
-        return "date"
-    if not types.is_object_dtype(dtype):
-        return "words"
-    held = types.infer_dtype(column, skipna=True)
-    if held in ("integer", "floating", "mixed-integer-float", "decimal"):
-        return "number"
-    if held in ("timedelta", "timedelta64"):
-        return "span"
-    return "boolean" if held == "boolean" else "date" if held in ("date", "datetime", "datetime64", "time") else "words"
 
 
 class _ColumnSurvey:
@@ -258,7 +85,7 @@ class _ColumnSurvey:
 
     def _values(self, column: pd.Series, spells_all: bool) -> Array:
         is_text = spells_all and len(column) > 0 and isinstance(column.iat[0], str)
-        kind = "words" if is_text else _kind(column)
+        kind = "words" if is_text else kind_in(column)
         if kind is None:
             return np.full(len(column), np.nan)
         self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)
@@ -276,7 +103,7 @@ class _ColumnSurvey:
         if self.kind != "words":
             self.kind = "words"
             self.is_wrong = self.rows > 0
-        values = _mapped(column, self._listed)
+        values = mapped(column, self._listed)
         if self.listed is None and len(self.words) >= MOST_WORDS and (values == -1.0).any():
             self.listed = self.rows + int(np.argmax(values == -1.0))
         return values
@@ -285,7 +112,7 @@ class _ColumnSurvey:
         """Return the kind by the first rows with a value; of words, only if they are so many that a list is long."""
         if kind == "words" and not self.is_category:
             row = int(np.argmax(column.notna()))
-            word = _word(column.iloc[row], row)
+            word = word_in(column.iloc[row], row)
             if spells_all and word is not None and number_in(word) is not None:
                 return "number"
             found = None if word is None else moment_in(word)
@@ -532,9 +359,9 @@ class _Facts:
             commas = [word for word in words if _DECIMAL_COMMA.fullmatch(word)]
             if commas and len(commas) + is_number.sum() >= NUMBER_SHARE * len(words):
                 raise InputError(
-                    f"{self._where}: column {quoted(survey.name)} holds numbers with a decimal comma, such as "
-                    f"{shown(commas[0])}; write them with a point, as by frame[…].str.replace(',', '.'), or take them "
-                    "for words by categories= (--category)."
+                    f"{self._where}: column {quoted(survey.name)} holds numbers with a comma, such as "
+                    f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or take them for words "
+                    "by categories= (--category)."
                 )
             if words and all(map(_OTHER_DATE.fullmatch, words)):
                 logger.warning(
@@ -628,52 +455,3 @@ def _ranked(counts: Array, order: Array, rank: int | None = None) -> tuple[int, 
     rank = int(total[-1] - 1) // 2 if rank is None else rank
     place = int(np.searchsorted(total, rank, side="right"))
     return int(order[place]), rank - int(total[place] - counts[order[place]])
-
-
-def values_by(
-    recipe: ColumnRecipe,
-    table: TableOfColumns,
-    places: Sequence[int],
-    start: int,
-    stop: int,
-    place: Callable[[int], str],
-) -> Array:
-    """Return the values (n, columns) of rows by a recipe, whose columns are at ``places`` of a table.
-
-    Raises InputError, with the ``place`` of the row, for a value that is not of its column's kind.
-    """
-    values = np.empty((stop - start, len(recipe.columns)), order="F")
-    for j, (column, at) in enumerate(zip(recipe.columns, places, strict=True)):
-        if column.kind in LEFT_OUT:
-            values[:, j] = np.nan
-            continue
-        held = table.column(at, start, stop)
-        try:
-            values[:, j] = _by(column, held)
-        except UnfitError as error:
-            kinds = {"number": "a number", "boolean": "True or False", "words": "a word", "span": "a span of time"}
-            kinds["date"] = "a date"
-            what = kinds[column.kind]
-            if column.kind == "date":
-                what += " with a time zone" if column.zoned else " without a time zone"
-            raise InputError(
-                f"{place(error.row)}, column {quoted(column.name)}: {shown(str(error.value))} is not {what}, as in the "
-                "rows that were learned; mend it, or leave the value out."
-            ) from None
-        if column.kind == "words" and len(held) >= MANY_ROWS and bool((values[:, j] == -1.0).all()):
-            logger.warning(
-                "%s and following: column %s has none of the words that the model learned, such as %s.",
-                place(0), quoted(column.name), shown(column.levels[0])
-            )  # fmt: skip
-    return values
-
-
-def _by(column: Column, held: pd.Series) -> Array:
-    if column.kind in ("number", "span"):
-        return numbers_in(held, column.gap_words)
-    if column.kind == "boolean":
-        return truths_in(held)
-    if column.kind == "date":
-        return moments_in(held, zoned=column.zoned)
-    places = {level: float(k) for k, level in enumerate(column.levels)}
-    return _mapped(held, lambda word: places.get(word, -1.0))

@@ -13,17 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers import columns
-from dask_odm.data.readers.columns import (
-    MAX_LEVELS,
-    Survey,
-    UnfitError,
-    moment_in,
-    moments_in,
-    numbers_in,
-    spelled,
-    values_by,
-)
+from dask_odm.data.readers import survey
+from dask_odm.data.readers.column_values import UnfitError, moment_in, moments_in, numbers_in, spelled, values_by
+from dask_odm.data.readers.survey import MAX_LEVELS, Survey
 from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
@@ -106,7 +98,7 @@ def test_gaps_become_the_lower_median(numbers):
 
 
 def test_medians_of_more_columns_than_are_counted_at_a_time(monkeypatch):
-    monkeypatch.setattr(columns, "COUNTED", 2)
+    monkeypatch.setattr(survey, "COUNTED", 2)
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 5)), columns=list("abcde"))
     coding, _ = surveyed(frame.assign(f="x"), cut=7)
     medians = np.float32(frame.quantile(0.5, interpolation="lower"))
@@ -249,7 +241,7 @@ def test_rare_words_share_a_feature():
 @pytest.mark.parametrize("cut", [60, 400, 1000])
 def test_more_words_than_are_told_apart_are_no_id_if_they_come_again(monkeypatch, cut):
     """The rest shares a feature with rare ones. How many rows filled the list is no matter of blocks."""
-    monkeypatch.setattr(columns, "MOST_WORDS", 100)
+    monkeypatch.setattr(survey, "MOST_WORDS", 100)
     frame = pd.DataFrame({"twice": [f"w{i // 2}" for i in range(1000)], "once": [f"w{i}" for i in range(1000)]})
     coding, found = surveyed(frame.assign(x=1.0), cut=cut, max_levels=64)
     twice, once, _ = coding.recipe.columns
@@ -351,7 +343,7 @@ HOSTILE = {  # a column, and what is found: kind and levels or range, or the mes
     "complex numbers": (lambda: column(1j, dtype=complex), "row 0, column 'c': a value of type complex"),
     "complex objects": (lambda: column(None, 2j), "row 1, column 'c': a value of type complex"),
     "numbers as words": (lambda: column("1", " 2.5 ", ""), ("number", 1.0, 2.5)),
-    "decimal commas": (lambda: column("1,5", "2", "3,25"), r"decimal comma, such as '1,5'; .* by categories= \(--cat"),
+    "decimal commas": (lambda: column("1,5", "2", "3,25"), r"a comma, such as '1,5'; .* by categories= \(--cat"),
     "infinity as a word": (lambda: column("1", "-inf"), "column 'c': infinity; only finite numbers"),
     "a number beyond all floats": (lambda: column("1e999", "1"), "column 'c': infinity; only finite"),
     "words that are inf": (lambda: column("inf", "x"), ("words", "inf", "x")),
@@ -511,7 +503,7 @@ def test_gaps_in_labels_and_weights_and_rows_that_are_dropped(tmp_path):
 
 
 def test_more_words_than_are_told_apart(monkeypatch):
-    monkeypatch.setattr("dask_odm.data.readers.columns.MOST_WORDS", 1000)
+    monkeypatch.setattr("dask_odm.data.readers.survey.MOST_WORDS", 1000)
     codes = "n" + pd.Series(range(2000)).astype(str)
     for values, kind in ((codes, "id"), (codes.astype("category"), "words")):
         coding, found = surveyed(pd.DataFrame({"c": values, "size": range(2000)}))
