@@ -56,7 +56,7 @@ for _command in (fit, search, predict, evaluate, report, curve, importance, cali
 @click.option(
     "--max-levels",
     type=click.IntRange(1),
-    help="Words of a column that get a feature each; rarer ones share one.  [default: 64]",
+    help="Words of a column that get a feature each; rarer ones share one.  [default: 256]",
 )
 @click.option(
     "--ids",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.running import run, run_json
+from dask_odm.data.readers.survey import MAX_LEVELS
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.saving import load_model
 from small_tables import made_table
@@ -116,3 +117,7 @@ def test_only_files_are_read_like_what_has_a_recipe(folder, tmp_path):
     assert "has no recipe, as its rows are numbers" in run(*asked, tmp_path / "plain.zarr", status=2).stderr
     asked = ("ingest", folder / "train.zarr", tmp_path / "a.zarr", "--like", folder / "train.zarr")
     assert "--like is for files." in run(*asked, status=2).stderr
+
+
+def test_the_help_names_the_default_of_levels():
+    assert f"[default: {MAX_LEVELS}]" in run("ingest", "--help").stdout.replace("\n", " ")

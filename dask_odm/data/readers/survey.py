@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,16 +64,13 @@ class _ColumnSurvey:
         self.kind = "words" if as_told == "words" else None
         self.is_category = False  # words by the type of the column
         self.zoned = False
-        self.is_wrong = False  # values so far were read as a kind that later ones are not
-        self.words: dict[str, int] = {}
-        self.listed: int | None = None  # rows after which the list was full
-        self.rows = 0
+        self.restart()
 
     def restart(self) -> None:
         """Forget the rows, but not the kind that they have."""
-        self.is_wrong = False
-        self.words = {}
-        self.listed = None
+        self.is_wrong = False  # values so far were read as a kind that later ones are not
+        self.words: dict[str, int] = {}
+        self.listed: int | None = None  # rows after which the list was full
         self.rows = 0
 
     def add(self, column: pd.Series, *, spells_all: bool) -> Array:
@@ -91,15 +90,11 @@ class _ColumnSurvey:
         self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)
         if self.kind is None:
             self.kind = self._guess(column, kind, spells_all)
-        try:
-            if self.kind in ("number", "span") and not self.is_category:
-                return numbers_in(column)
-            if self.kind == "boolean" and not self.is_category:
-                return truths_in(column)
-            if self.kind == "date" and not self.is_category:
-                return moments_in(column, zoned=self.zoned)
-        except UnfitError:
-            pass
+        read = {"number": numbers_in, "span": numbers_in, "boolean": truths_in}
+        read["date"] = partial(moments_in, zoned=self.zoned)
+        if self.kind in read and not self.is_category:
+            with suppress(UnfitError):
+                return read[self.kind](column)
         if self.kind != "words":
             self.kind = "words"
             self.is_wrong = self.rows > 0
