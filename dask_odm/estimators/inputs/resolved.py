@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,18 +18,21 @@ from sklearn.utils.validation import column_or_1d
 from dask_odm.data.cubes.blocks import SLAB_BYTES
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.labels import LabelEncoder, plain_labels
+from dask_odm.data.readers.tables import dense
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.lazy import computed
+from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
-from dask_odm.estimators.inputs.frames import labels_of
+from dask_odm.estimators.inputs.frames import labels_of, rows_by
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 from dask_odm.models.classes import codes_of, codes_of_rows
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
@@ -50,6 +54,10 @@ class Resolved:
     def groups_beside(self, groups: Any) -> Any:
         """Return the groups of these rows, of those that were passed beside X."""
         return groups
+
+    def encoded(self, recipe: ColumnRecipe) -> Resolved:
+        """Return rows of columns as the features that a recipe makes of these; other rows as they are."""
+        return self
 
     def cube_schema(self, rows: int) -> CubeSchema | None:
         """Return what a model keeps of the cube of which it learned so many rows; None of others."""
@@ -95,6 +103,13 @@ class Given(Resolved):
 
     def groups_beside(self, groups: Any) -> Any:
         return groups if self.cube is None else self.groups
+
+    def encoded(self, recipe: ColumnRecipe) -> Given:
+        X = self.X
+        if not isinstance(X, pd.DataFrame):
+            X = pd.DataFrame(dense(X) if hasattr(X, "dtype") else X)  # which keeps the types of values in lists
+            X = X.set_axis(_names_of(self.X if hasattr(self.X, "ndim") else X, None, recipe), axis=1)
+        return replace(self, X=rows_by(X, recipe), column_recipe=recipe)
 
     @classmethod
     def of(cls, X: Any, y: Any, weight: Any, feature_dimension: str | None = None) -> Given:
@@ -185,6 +200,16 @@ class LazyArrays(_Blocks):
     def nbytes(self) -> int:
         """Bytes of the dense rows in memory: a model learns of numbers of 4 or 8 bytes, even if these take less."""
         return int(self.X.size) * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize)
+
+    def encoded(self, recipe: ColumnRecipe) -> LazyArrays:
+        names = _names_of(self.X, self.feature_names, recipe)
+        X = self.X.map_blocks(
+            lambda rows: rows_by(pd.DataFrame(rows, columns=names), recipe),
+            chunks=(self.X.chunks[0], (recipe.n_features,)),
+            dtype=recipe.dtype,
+            meta=np.empty((0, 0), recipe.dtype),
+        )
+        return replace(self, X=X, column_recipe=recipe, feature_names=None)
 
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
         """Compute rows, labels and weights, or None, one block at a time."""
@@ -280,6 +305,20 @@ class LazyTable(Resolved):
             rows, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
             path = os.path.join(folder, "spooled.zarr")
             yield ingest(rows, path, label=label, weight=self.weight, target=target)
+
+
+def _names_of(X: Any, names: Any, recipe: ColumnRecipe) -> list[str]:
+    """Return the names of the columns of an array, by default those of a recipe; InputError if these are others."""
+    if names is not None:
+        return list(names)
+    if X.ndim != 2 or X.shape[1] != len(recipe.names):
+        raise InputError(
+            f"X has shape {X.shape}, but the model learned from {len(recipe.names)} columns: "
+            f"{quoted(list(recipe.names))[1:-1]}."
+        )
+    what = "X does not have valid feature names, but the model was fitted with feature names"
+    warnings.warn(what, stacklevel=4)
+    return list(recipe.names)
 
 
 def schema_of_cube(labelled: LabelledCube, missing: int) -> CubeSchema:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dask_odm.data.readers.sources import is_of
-from dask_odm.data.readers.tables import dense, is_arrow_frame
+from dask_odm.data.readers.tables import is_arrow_frame
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
 from dask_odm.data.storage.locations import is_address
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -21,13 +19,11 @@ from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memo
 from dask_odm.estimators.inputs.frames import (
     as_pandas,
     refuse_labels_among,
-    rows_by,
     surveyed_rows,
 )
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
-from dask_odm.printing import quoted
 
 
 class StoreInput(InputKind):
@@ -134,41 +130,7 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> 
     known = Beside(y, sample_weight, **beside)
     found = kind_of(X, y, known.model).rows(X, known)
     recipe = known.column_recipe
-    return found if recipe is None or found.column_recipe is not None else _encoded(found, recipe)
-
-
-def _encoded(found: Resolved, recipe: ColumnRecipe) -> Resolved:
-    """Return rows of columns in memory, or of a dask array, as the features that a recipe makes of the columns."""
-    if isinstance(found, LazyArrays):
-        names = _names_of(found.X, found.feature_names, recipe)
-        X = found.X.map_blocks(
-            lambda rows: rows_by(pd.DataFrame(rows, columns=names), recipe),
-            chunks=(found.X.chunks[0], (recipe.n_features,)),
-            dtype=recipe.dtype,
-            meta=np.empty((0, 0), recipe.dtype),
-        )
-        return replace(found, X=X, column_recipe=recipe, feature_names=None)
-    if not isinstance(found, Given):
-        return found
-    X = found.X
-    if not isinstance(X, pd.DataFrame):
-        X = pd.DataFrame(dense(X) if hasattr(X, "dtype") else X)  # which keeps the types of values in lists
-        X = X.set_axis(_names_of(found.X if hasattr(found.X, "ndim") else X, None, recipe), axis=1)
-    return replace(found, X=rows_by(X, recipe), column_recipe=recipe)
-
-
-def _names_of(X: Any, names: Any, recipe: ColumnRecipe) -> list[str]:
-    """Return the names of the columns of an array, by default those of a recipe; InputError if these are others."""
-    if names is not None:
-        return list(names)
-    if X.ndim != 2 or X.shape[1] != len(recipe.names):
-        raise InputError(
-            f"X has shape {X.shape}, but the model learned from {len(recipe.names)} columns: "
-            f"{quoted(list(recipe.names))[1:-1]}."
-        )
-    what = "X does not have valid feature names, but the model was fitted with feature names"
-    warnings.warn(what, stacklevel=4)
-    return list(recipe.names)
+    return found if recipe is None or found.column_recipe is not None else found.encoded(recipe)
 
 
 def stored(X: Any) -> Store | None:
