@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -154,7 +155,7 @@ def put_rows(server: Any, place: str) -> None:
     X, y = odm.datasets.make_overlapping(60, 3)
     lines = ["a,b,c,kind", *(",".join(map(str, [*row, kind])) for row, kind in zip(X, y, strict=True))]
     server.put(f"{place.removeprefix(f's3://{SERVED}/')}/train.csv", "\n".join(lines).encode())
-    odm.ingest(X, f"{place}/new.zarr")
+    odm.ingest(pd.DataFrame(X, columns=list("abc")), f"{place}/new.zarr", label=False)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.commands for block in blocks(page))])

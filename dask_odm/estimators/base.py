@@ -269,9 +269,17 @@ class StoreEstimator(NotebookCard, Predictor):
         save_estimator(self, path, overwrite=overwrite)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the features that the model sees, (d,): of a table, those made of its columns.
+        """Return the names of the features that the model sees: of a table, those made of its columns.
 
-        ``input_features`` is ignored. Without names, they are x0, x1, …
+        Parameters
+        ----------
+        input_features : ignored
+            Part of scikit-learn's interface.
+
+        Returns
+        -------
+        ndarray of str, shape (d,)
+            Without names, x0, x1, …
         """
         check_is_fitted(self)
         recipe = getattr(self, "column_recipe_", None)
