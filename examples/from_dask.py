@@ -13,23 +13,24 @@ import pandas as pd
 import dask_odm as odm
 
 X, y = odm.datasets.make_overlapping(1000, 4)
-clf = odm.ODMClassifier()
+of_array, of_frame = odm.ODMClassifier(), odm.ODMClassifier()
 
 # Arrays: predictions are lazy dask arrays with the chunks of X.
 rows, labels = da.from_array(X, chunks=(250, -1)), da.from_array(y, chunks=250)
-clf.fit(rows, labels)
-print("array:", clf.predict(rows), clf.score(rows, labels))
+of_array.fit(rows, labels)
+print("array:", of_array.predict(rows), of_array.score(rows, labels))
 
 # Frames: here of partitions whose lengths Dask does not know.
 frame = dd.from_pandas(pd.DataFrame(X, columns=list("abcd")).assign(label=y), npartitions=4)
 frame = frame[frame["a"] > -2]
-clf.fit(frame[list("abcd")], frame["label"])
-print("frame:", *clf.feature_names_in_, clf.predict(frame[list("abcd")]).compute()[:5])
+of_frame.fit(frame[list("abcd")], frame["label"])
+print("frame:", *of_frame.feature_names_in_, of_frame.predict(frame[list("abcd")]).compute()[:5])
 
 # Either as a store, and predictions block by block: of arrays as zarr, of frames as a column.
 with TemporaryDirectory() as folder:
     odm.ingest((rows, labels), f"{folder}/array.zarr")
     odm.ingest(frame, f"{folder}/frame.zarr", label="label")
-    clf.predict(rows).to_zarr(f"{folder}/labels.zarr")
-    frame.assign(found=clf.predict(frame[list("abcd")])).to_parquet(f"{folder}/labels", write_index=False)
-    print("stores:", clf.fit(f"{folder}/array.zarr").dual_gap_, clf.fit(f"{folder}/frame.zarr").dual_gap_)
+    of_array.predict(rows).to_zarr(f"{folder}/labels.zarr")
+    frame.assign(found=of_frame.predict(frame[list("abcd")])).to_parquet(f"{folder}/labels", write_index=False)
+    stores = of_array.fit(f"{folder}/array.zarr"), of_frame.fit(f"{folder}/frame.zarr")
+    print("stores:", *(model.dual_gap_ for model in stores))
