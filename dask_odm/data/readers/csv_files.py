@@ -88,7 +88,8 @@ class CsvSource(FrameSource):
     def _bodies(self) -> Iterator[TextBlock]:
         """Yield the blocks of text without header and comments, if they have rows."""
         before = {path: self._check_first_line(path) for path in self._paths}
-        for text in blocks_of_files(self._paths, self._reading):
+        half = replace(self._reading, block_bytes=max(1, self._reading.block_bytes // 2))  # two are held at a time
+        for text in blocks_of_files(self._paths, half):
             body = self._without_comments(_after_line(text, before[text.path]))
             if _content(body.data[:1000]) or _content(body.data):
                 yield body
