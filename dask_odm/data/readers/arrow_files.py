@@ -20,7 +20,7 @@ from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
+from dask_odm.data.readers.sources import Columns, Reading, columns_of_file, describe
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
 from dask_odm.data.readers.tables import NUMBERS_ONLY, label_values, refuse_columns
 from dask_odm.data.storage.locations import is_address, open_source
@@ -84,16 +84,7 @@ def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any]) -> 
     held = _columns_of(next(read(paths[0], 1)), reading)
     folders = FolderColumns(paths, held)
     names = [*held, *folders.names]
-    columns = choose_columns(
-        paths[0],
-        names,
-        len(names),
-        reading.label,
-        reading.weight,
-        drop=reading.drop,
-        recipe=reading.columns,
-        text=reading.text_column,
-    )
+    columns = columns_of_file(paths[0], names, len(names), reading)
     width = len(names) if columns.text is None or read is _ipc_batches else _row_bytes(paths[0]) / 8
     rows = min(1 << 16, reading.block_rows(width))
 

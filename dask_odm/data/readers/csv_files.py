@@ -22,7 +22,7 @@ import pandas as pd
 
 from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
+from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
 from dask_odm.data.readers.tables import NUMBERS_ONLY, PandasTable
 from dask_odm.errors import InputError
@@ -390,16 +390,7 @@ def _find_columns(opening: _Opening, known: Sequence[str], header: bool, reading
             "and pass the frame."
         )
     names = known if header or len(known) > len(opening.fields) else None
-    return choose_columns(
-        opening.where,
-        names,
-        len(known),
-        reading.label,
-        reading.weight,
-        drop=reading.drop,
-        recipe=reading.columns,
-        text=reading.text_column,
-    )
+    return columns_of_file(opening.where, names, len(known), reading)
 
 
 def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:

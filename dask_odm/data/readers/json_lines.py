@@ -16,7 +16,7 @@ import pandas as pd
 
 from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe, shown
+from dask_odm.data.readers.sources import Columns, Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
 from dask_odm.errors import InputError
 
@@ -34,16 +34,7 @@ class JsonLinesSource(FrameSource):
         self._count = len(held)  # columns that the lines hold
         self._folders = FolderColumns(paths, held)
         names = [*held, *self._folders.names]
-        columns = choose_columns(
-            where,
-            names,
-            len(names),
-            reading.label,
-            reading.weight,
-            drop=reading.drop,
-            recipe=reading.columns,
-            text=reading.text_column,
-        )
+        columns = columns_of_file(where, names, len(names), reading)
         self.labels_are_text = self._folders.has(columns.label)
         super().__init__(describe(paths), columns, self._read_all, reading, size=sum(map(file_size, paths)))
 

@@ -300,6 +300,14 @@ def choose_columns(
     return columns
 
 
+def columns_of_file(where: str, names: Sequence[str] | None, count: int, reading: Reading) -> Columns:
+    """Find the columns of a file as its options tell them, see `choose_columns`."""
+    return choose_columns(
+        where, names, count, reading.label, reading.weight, drop=reading.drop, recipe=reading.columns,
+        text=reading.text_column,
+    )  # fmt: skip
+
+
 def _check(where: str, columns: Columns) -> None:
     """Raise InputError if there are no features or too many, or if a column has two roles or no name."""
     if columns.names is not None and "" in columns.names and columns.names.index("") not in columns.dropped:
