@@ -310,12 +310,12 @@ class TableSource:
 
     def _values(self, batch: Batch, start: int, stop: int) -> npt.NDArray[Any]:
         """Return the values of the columns in rows of a batch, by the survey or by the recipe."""
-        table, at = batch.table, self._features
+        held = (None if at < 0 else batch.table.column(at, start, stop) for at in self._features)
         place = partial(_place, batch.where, batch.first + start, batch.line)
         if self.survey is not None:
-            return self.survey.add(table, at, start, stop, spells_all=self.labels_are_text, place=place)
+            return self.survey.add(held, stop - start, place, spells_all=self.labels_are_text)
         assert self._reading.columns is not None
-        return values_by(self._reading.columns, table, at, start, stop, place)
+        return values_by(self._reading.columns, held, stop - start, place)
 
     def _sparse(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> Any:
         """Return rows of a batch as CSR rows."""

@@ -104,12 +104,13 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X: two columns are named {quoted(twice)}.")
     survey = Survey(names)
-    table, place = PandasTable(frame), "X, row {}".format
-    values = survey.add(table, range(len(names)), 0, len(frame), spells_all=False, place=place)
+    table = PandasTable(frame)
+    held = (table.column(j, 0, len(frame)) for j in range(len(names)))
+    values = survey.add(held, len(frame), "X, row {}".format, spells_all=False)
     _require_finite_values(values, names, "float32")
-    coding = survey.coding(lambda: iter((values,)), "float32", "X")
-    is_needed = not coding.recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
-    return (coding.encode(values), coding.recipe) if is_needed else None
+    recipe, encode = survey.recipe(lambda: iter((values,)), "float32", "X")
+    is_needed = not recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
+    return (encode(values), recipe) if is_needed else None
 
 
 def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Array:
@@ -118,7 +119,9 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
     """
     places = recipe.places(list(map(str, frame.columns)), "X")
-    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), lambda row: f"{where}, row {row}")
+    table = PandasTable(frame)
+    held = (None if at < 0 else table.column(at, 0, len(frame)) for at in places)
+    values = values_by(recipe, held, len(frame), lambda row: f"{where}, row {row}")
     _require_finite_values(values, recipe.names, recipe.dtype, where)
     return recipe.encode(values)
 
