@@ -183,6 +183,11 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
         "dask-odm: --resume needs the path of a checkpoint; pass --checkpoint.\n"
     )
     assert "make one with 'dask-odm ingest'" in run("fit", folder / "bare.csv", model, status=2).stderr
+    own = tmp_path / "own.csv"
+    own.write_bytes((folder / "bare.csv").read_bytes())
+    said = run("predict", folder / "model.zarr", own, own, "--overwrite", status=2).stderr
+    assert "is SRC, whose rows it would replace" in said
+    assert own.read_bytes() == (folder / "bare.csv").read_bytes()
     line = run("fit", store, model, "--kernel", "linear", "--solver", "exact", status=2).stderr
     assert "--solver exact is for kernels other than 'linear', which --solver newton learns" in line
 
