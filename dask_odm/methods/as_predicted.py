@@ -99,7 +99,7 @@ def held_as_predicted(
 
 
 def require_prediction(kernel: Kernel, data: TrainingData) -> None:
-    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them, as `_predicted` does."""
+    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them (`_predicted`)."""
     if data.in_memory:
         return
     needed = 0
