@@ -98,18 +98,15 @@ def held_as_predicted(
     return _with_figures(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
-def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) -> None:
-    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them, as `_predicted` does.
-
-    If the model's rows are ``gathered`` from workers, these may still hold what they read.
-    """
+def require_prediction(kernel: Kernel, data: TrainingData) -> None:
+    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them (`_predicted`)."""
     if data.in_memory:
         return
     needed = 0
     if not data.is_sparse:  # sparse rows are not made dense
         needed = predicting_bytes(Shape(kernel, data.rows, data.features, data.raw_dtype.itemsize, 1), data.rows)
     if data.cluster.client is not None:
-        needed += (3 if gathered else 2) * data.nbytes  # the model as it is sent, and as it is unpacked
+        needed += 3 * data.nbytes  # the model as it is sent, and as it is unpacked, beside what a worker read to solve
     what = f"Predicting by a model of up to {data.rows} rows"
     data.require_pass(PassBytes(8, 3 * 8, needed), what, ("solver='landmark'", "fewer rows"))
 
@@ -201,8 +198,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
     a, own = _coefficients(model, kernel)
     units, largest = 0.0, math.inf
     if isinstance(model, KernelModel):  # else values are a user's, whose rounding is unknown
-        far = np.abs(model.scaling.factor) * _farthest(data.statistics(), model.scaling.shift)
-        units, largest = kernel.float64_errors(far)
+        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics()))
     error = (SUM_ERROR + units) * UNIT
     whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
     square = TOGETHER * error * whole

@@ -210,19 +210,14 @@ class ColumnRecipe:
         """Places of the features that are 0 and 1, which scaling only shortens, see `Scaling`."""
         return tuple(span[k] for column, span in zip(self.columns, self.spans, strict=True) for k in column.marks)
 
-    def encode(self, values: Array, listed: Sequence[Array | None] | None = None) -> Array:
-        """Return the features (n, d) of ``values`` (n, columns).
-
-        With ``listed``, words are instead indices into the array of their column, which holds their values.
-        """
+    def encode(self, values: Array) -> Array:
+        """Return the features (n, d) of ``values`` (n, columns)."""
         out = np.zeros((len(values), self.n_features), self.dtype)
         step = max(1, TILE_BYTES // (out.itemsize * self.n_features))
         for rows in (slice(start, start + step) for start in range(0, len(values), step)):
             for j, (column, span) in enumerate(zip(self.columns, self.spans, strict=True)):
-                table = None if listed is None else listed[j]
                 if span:
-                    held = values[rows, j] if table is None else _of_list(values[rows, j], table)
-                    column.encode(held, out[rows, span.start : span.stop])
+                    column.encode(values[rows, j], out[rows, span.start : span.stop])
         return out
 
     def json(self) -> dict[str, Any]:
@@ -253,12 +248,6 @@ class ColumnRecipe:
 
     def _repr_html_(self) -> str:
         return table(HEAD, self.rows())
-
-
-def _of_list(held: Array, table: Array) -> Array:
-    """Return the entries of a table at the places ``held``, NaN for gaps."""
-    gaps = np.isnan(held)
-    return np.where(gaps, np.nan, table[np.where(gaps, -1.0, held).astype(np.intp)])
 
 
 def _told(column: Column, most: int = 4) -> tuple[str, str, str]:

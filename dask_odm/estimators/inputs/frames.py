@@ -21,9 +21,9 @@ from dask_odm.data.readers.tables import (
     PandasTable,
     is_arrow_frame,
     label_among,
+    no_numbers,
     numbers_of,
     other_type,
-    refuse_columns,
     refuse_unreadable_frame,
 )
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -104,12 +104,13 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X: two columns are named {quoted(twice)}.")
     survey = Survey(names)
-    table, place = PandasTable(frame), "X, row {}".format
-    values = survey.add(table, range(len(names)), 0, len(frame), spells_all=False, place=place)
+    table = PandasTable(frame)
+    held = (table.column(j, 0, len(frame)) for j in range(len(names)))
+    values = survey.add(held, len(frame), "X, row {}".format, spells_all=False)
     _require_finite_values(values, names, "float32")
-    coding = survey.coding(lambda: iter((values,)), "float32", "X")
-    is_needed = not coding.recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
-    return (coding.encode(values), coding.recipe) if is_needed else None
+    recipe, encode = survey.recipe(lambda: iter((values,)), "float32", "X")
+    is_needed = not recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
+    return (encode(values), recipe) if is_needed else None
 
 
 def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Array:
@@ -118,7 +119,9 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
     """
     places = recipe.places(list(map(str, frame.columns)), "X")
-    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), lambda row: f"{where}, row {row}")
+    table = PandasTable(frame)
+    held = (None if at < 0 else table.column(at, 0, len(frame)) for at in places)
+    values = values_by(recipe, held, len(frame), lambda row: f"{where}, row {row}")
     _require_finite_values(values, recipe.names, recipe.dtype, where)
     return recipe.encode(values)
 
@@ -302,7 +305,8 @@ def require_numbers(frame: pd.DataFrame, known: Sequence[str] = ()) -> None:
         hints += ["the model learned from numbers: give numbers, or fit it to a table with such columns"]
     hints += [f"encode {quoted(encoded)[1:-1]} as for the fit"] if encoded else []
     hints += [f"leave out what is no feature of the model: {quoted(strangers)[1:-1]}"] if strangers else []
-    refuse_columns("X", [(f"column {quoted(name)}", dtype) for name, dtype in others], "; ".join(hints))
+    if others:
+        raise no_numbers("X", [(f"column {quoted(name)}", dtype) for name, dtype in others], "; ".join(hints))
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[int]:

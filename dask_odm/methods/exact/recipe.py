@@ -69,7 +69,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
             entries,
         )
     seen = data.seen_by(fit.kernel)
-    require_prediction(seen.kernel, data, gathered=True)
+    require_prediction(seen.kernel, data)
     with seen.products(NEWTON) as products:
         rows, y, weight = data.taking_part
         losses = RowLosses(fit.odm, y, weight)
