@@ -152,7 +152,7 @@ def left_out_values(
     found = solved.unmerged(found)
     without, parameters = left_out(loss, found[0], found[1], y, weight)
     without = without if groups_out is None else groups_out
-    counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
+    counted = loss.row_stiffness(y, weight) * (loss.total_weight / loss.settings.stiffness)
     total, numbers = given.row_numbers
     scores = spread(np.where(counted > 0, without, np.nan), total, numbers, np.nan)
     of_machine = (scores, spread(y == 1, total, numbers), spread(counted, total, numbers))
