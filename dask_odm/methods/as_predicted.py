@@ -198,8 +198,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
     a, own = _coefficients(model, kernel)
     units, largest = 0.0, math.inf
     if isinstance(model, KernelModel):  # else values are a user's, whose rounding is unknown
-        far = np.abs(model.scaling.factor) * _farthest(data.statistics(), model.scaling.shift)
-        units, largest = kernel.float64_errors(far)
+        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics()))
     error = (SUM_ERROR + units) * UNIT
     whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
     square = TOGETHER * error * whole

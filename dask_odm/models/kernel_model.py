@@ -84,7 +84,7 @@ class KernelModel(Model):
     double_precision: bool = False
     lacking: tuple[int, ...] = ()
     kind: ClassVar[str] = "kernel"
-    parts: ClassVar[tuple[str, ...]] = ("shift", "factor", "support_vectors", "coefficients", "intercept")
+    parts: ClassVar[tuple[str, ...]] = (*Scaling.parts, "support_vectors", "coefficients", "intercept")
 
     @property
     def features(self) -> int:
@@ -270,9 +270,8 @@ class KernelModel(Model):
             yield slice(start, min(start + step, last))
 
     def arrays(self) -> dict[str, Any]:
-        scaling = self.scaling
-        held = (scaling.shift, scaling.factor, self.support, self.coefficients, self.intercept)
-        return dict(zip(KernelModel.parts, held, strict=True))
+        own = {"support_vectors": self.support, "coefficients": self.coefficients, "intercept": self.intercept}
+        return self.scaling.arrays() | own
 
     def description(self) -> dict[str, Any]:
         found = super().description() | {"kernel": self.kernel.parameters()}
@@ -286,14 +285,15 @@ class KernelModel(Model):
     @classmethod
     def _checked_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a kernel model; raise ValueError if the arrays do not fit each other."""
-        shift, factor, support, coefficients, intercept = (arrays[name] for name in KernelModel.parts)
+        support, coefficients, intercept = (arrays[name] for name in ("support_vectors", "coefficients", "intercept"))
         held = {name: arrays[name] for name in KernelModel.parts if isinstance(arrays[name], np.ndarray)}
         require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
         KERNEL(description.get("kernel"), "its kernel")
-        d = len(shift)
+        scaling = Scaling.of_arrays(arrays)
+        d = len(scaling.shift)
         if support.dtype.kind != "f":
             raise ValueError(f"support vectors of type {support.dtype}")
-        if not d or support.shape[1:] != (d,) or factor.shape != (d,):
+        if support.shape[1:] != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
         pairs = checked_pairs(len(intercept), description)
         if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), pairs), support.shape[0]):
@@ -301,7 +301,7 @@ class KernelModel(Model):
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
-        kernel, scaling = from_parameters(description["kernel"]), Scaling(shift, factor)
+        kernel = from_parameters(description["kernel"])
         lacking = checked_lacking(pairs or len(intercept), description)
         found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}

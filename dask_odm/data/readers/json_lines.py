@@ -18,6 +18,7 @@ from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, f
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
+from dask_odm.data.readers.tables import other_type
 from dask_odm.errors import InputError
 
 _BLANK = b" \t\r\n"
@@ -69,14 +70,8 @@ class JsonTable:
                 values.append(record.get(names[i]))
             self.rows += 1
 
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        for i in wanted:
-            for row, value in enumerate(self._values[i]):
-                if value is not None and type(value) not in (int, float):
-                    raise InputError(
-                        f"{self._place(row)}, {columns.name(i)}: {shown(str(value))} is not a number; leave the column "
-                        f"out with drop= (--drop), or choose it as texts with text= (--text){columns.other_label}."
-                    )
+    def other_type(self, i: int) -> str | None:
+        return other_type(self.column(i, 0, self.rows))
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         found = np.empty((stop - start, len(wanted)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import scipy.sparse
 
-from dask_odm.data.readers.column_values import values_by
+from dask_odm.data.readers.column_values import UnfitError, numbers_in, values_by
 from dask_odm.data.readers.labels import are_same
 from dask_odm.data.readers.sources import (
     Columns,
@@ -25,6 +26,7 @@ from dask_odm.data.readers.sources import (
     computed,
     narrow,
     not_finite,
+    shown,
 )
 from dask_odm.data.readers.survey import Survey
 from dask_odm.data.readers.tables import (
@@ -33,6 +35,7 @@ from dask_odm.data.readers.tables import (
     Table,
     label_among,
     label_values,
+    no_numbers,
     require_matrix,
     weight_values,
 )
@@ -42,6 +45,16 @@ from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.row_passes import rows_between
 from dask_odm.printing import quoted
+
+NUMBERS_ONLY = (
+    "sparse rows, and those of a model of numbers, hold numbers alone: leave other columns out, of files by drop= "
+    "(--drop)"
+)
+_COMMAS = re.compile(r"[+-]?[0-9][0-9.,]*,[0-9.,]*([eE][+-]?[0-9]+)?")  # a number with commas of any meaning
+_COMMA = (
+    "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
+    "says what the comma is"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,19 +194,19 @@ class TableSource:
     def _blocks(self, batches: Iterator[Batch]) -> Iterator[SourceBlock]:
         columns = self._columns
         wanted = columns.features if columns.text is None and not self._codes else []
+        wanted = wanted if self.is_table else wanted[:1]  # of an array, all are of one type
         wanted = wanted if columns.weight is None else [*wanted, columns.weight]
         begin = 0
         sparsely: bool | None = None
         namesake = self._namesake
         is_copy = namesake is not None
         for batch in batches:
-            try:
-                batch.table.require_numbers(batch.where, columns, wanted)
-            except InputError:
-                if self.survey is None or not self._is_plain:
-                    raise
+            others = [i for i in wanted if batch.table.other_type(i) is not None]
+            if others and self.survey is not None and self._is_plain:
                 self._values(batch, 0, batch.table.rows)
-                raise NeedsRecipeError from None
+                raise NeedsRecipeError
+            if others:
+                raise self._no_numbers(batch, others)
             for what, column in (("y", batch.y), ("weight", batch.weight)):
                 if column is not None and len(column) != batch.table.rows:
                     raise InputError(f"{batch.where}: {what} has {len(column)} rows where X has {batch.table.rows}.")
@@ -212,6 +225,27 @@ class TableSource:
             del batch, y, weight  # before the next ones are read
         if is_copy and namesake is not None and begin:
             raise InputError(label_among(self.description, self._columns.name(namesake)))
+
+    def _no_numbers(self, batch: Batch, others: Sequence[int]) -> InputError:
+        """Return the error that says which columns of a batch hold ``others`` than numbers."""
+        table, columns = batch.table, self._columns
+        if not self.is_table:
+            held = f"features must be integers or floats. Got {table.other_type(others[0])} instead"
+            hint = "convert it with astype(float), or make a frame of it, whose columns may hold words"
+            return InputError(f"{batch.where}: {held}; {hint}.")
+        found = []
+        values = []
+        for i in others:
+            kind = str(table.other_type(i))
+            try:
+                numbers_in(table.column(i, 0, table.rows))
+            except UnfitError as error:
+                values.append(str(error.value))
+                if batch.line is not None:
+                    kind = f"{shown(values[-1])} in line {batch.line(batch.first + error.row)}"
+            found.append((columns.name(i), kind))
+        way_out = f"{NUMBERS_ONLY}{columns.other_label}"
+        return no_numbers(batch.where, found, _COMMA if all(map(_COMMAS.fullmatch, values or [""])) else way_out)
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""

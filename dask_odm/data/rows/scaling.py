@@ -7,10 +7,10 @@ double its memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class Scaling:
 
     shift: Array
     factor: Array
+    parts: ClassVar[tuple[str, ...]] = ("shift", "factor")
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # callers check that it is finite
@@ -87,7 +88,7 @@ class Scaling:
     def of_features(cls, statistics: Statistics, method: str, marks: Sequence[int] = ()) -> Scaling:
         """Return the scaling of a linear model's features, not centred; raise InputError if float64 cannot hold it."""
         scaling = cls.from_statistics(statistics, method, centre=False, marks=marks)
-        if not np.isfinite(scaling.factor).all() or not np.isfinite(scaling.shift).all():
+        if not scaling.is_finite or not np.isfinite(scaling.shift).all():
             raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
         return scaling
 
@@ -103,6 +104,19 @@ class Scaling:
             _scale_row_by_row(frozen(np.ascontiguousarray(X)), self.shift, self.factor, out)
         return out
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether float64 can hold the factors."""
+        return bool(np.isfinite(self.factor).all())
+
+    def unshifted(self) -> Scaling:
+        """Return the scaling by the same factors that leaves zeros where they are."""
+        return replace(self, shift=np.zeros_like(self.shift))
+
+    def entries(self, X: Any) -> Array:
+        """Return the stored entries of a CSR array ``X`` (n, d), scaled without the shift, float64."""
+        return np.asarray(X.data * self.factor[X.indices])
+
     def of_csr(self, X: Any) -> CSRRows:
         """Return the rows of a CSR array ``X`` (n, d), scaled in float64 and rounded to its dtype, still sparse."""
         shift = self.shift * self.factor
@@ -112,6 +126,27 @@ class Scaling:
         """Return whether the scaled shift is so long that unshifted rows, of that mean ‖x‖², lose digits by it."""
         shift = self.shift * self.factor
         return float(shift @ shift) > 0.5 * mean_square
+
+    def farthest(self, statistics: Statistics) -> Array:
+        """Return how far from 0 a scaled feature of any row is, (d,)."""
+        ends = np.abs(statistics.maximum - self.shift), np.abs(statistics.minimum - self.shift)
+        return np.abs(self.factor) * np.maximum(*ends)
+
+    def seen_from(self, row: Array) -> Scaling:
+        """Return the scaling by the same factors that takes a raw ``row`` (d,) to 0."""
+        return replace(self, shift=np.asarray(row, np.float64))
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what `of_arrays` makes the scaling of: arrays of a model's record."""
+        return {"shift": self.shift, "factor": self.factor}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any]) -> Scaling:
+        """Build the scaling from its `arrays`; raise ValueError if they do not fit each other."""
+        shift, factor = (arrays[name] for name in cls.parts)
+        if not len(shift) or factor.shape != shift.shape:
+            raise ValueError(f"scaling of shapes {shift.shape} and {factor.shape}")
+        return cls(shift, factor)
 
     def save(self, path: str) -> None:
         """Write the scaling to a ``.npy`` file, for `StoredScaling`."""
@@ -154,6 +189,10 @@ class StoredScaling:
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Return a scaled copy of ``X``, as `Scaling` does."""
         return load_scaling(self.path)(X, out)
+
+    def entries(self, X: Any) -> Array:
+        """Return the scaled entries of a CSR array, as `Scaling` does."""
+        return load_scaling(self.path).entries(X)
 
 
 @lru_cache(maxsize=4)

@@ -21,9 +21,9 @@ from dask_odm.data.readers.tables import (
     PandasTable,
     is_arrow_frame,
     label_among,
+    no_numbers,
     numbers_of,
     other_type,
-    refuse_columns,
     refuse_unreadable_frame,
 )
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -305,7 +305,8 @@ def require_numbers(frame: pd.DataFrame, known: Sequence[str] = ()) -> None:
         hints += ["the model learned from numbers: give numbers, or fit it to a table with such columns"]
     hints += [f"encode {quoted(encoded)[1:-1]} as for the fit"] if encoded else []
     hints += [f"leave out what is no feature of the model: {quoted(strangers)[1:-1]}"] if strangers else []
-    refuse_columns("X", [(f"column {quoted(name)}", dtype) for name, dtype in others], "; ".join(hints))
+    if others:
+        raise no_numbers("X", [(f"column {quoted(name)}", dtype) for name, dtype in others], "; ".join(hints))
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[int]:

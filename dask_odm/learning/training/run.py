@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from numbers import Integral
 from typing import Any
@@ -137,7 +137,7 @@ class KernelChoice:
         """
         found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances, marks=self.marks)
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
-        return replace(found, shift=np.zeros_like(found.shift)) if unmoved else found
+        return found.unshifted() if unmoved else found
 
     def make(self, statistics: Statistics) -> Kernel:
         """Return the kernel on scaled rows; raise InputError if features or gamma are out of range."""
@@ -145,7 +145,7 @@ class KernelChoice:
         variance = scaling.variance(statistics)
         varies = bool(((statistics.maximum > statistics.minimum) & (scaling.factor != 0)).any())
         underflows = varies and not variance > 0 and not callable(self.kernel)
-        if not np.isfinite(scaling.factor).all() or not np.isfinite(variance) or underflows:
+        if not scaling.is_finite or not np.isfinite(variance) or underflows:
             raise InputError(
                 "features are too large, too small or too uneven to be scaled; multiply them by a power of ten first."
             )

@@ -134,7 +134,7 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     if scaling is not None:
         if scaling.shift.any():
             return None
-        X = csr_array((X.data * scaling.factor[X.indices], X.indices, X.indptr), shape=X.shape)
+        X = csr_array((scaling.entries(X), X.indices, X.indptr), shape=X.shape)
     features = FeatureMap(data.features, fit.kernel.bias)
     count = len(machines)
     needed = 8 * count * (3 * features.k + 2 * data.rows) + (0 if scaling is None else X.data.nbytes)
