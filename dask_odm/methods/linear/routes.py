@@ -74,10 +74,11 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
     Raises MemoryLimitError if the solver's vectors do not fit.
     """
-    if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
+    loss = fit.loss(data)
+    if not isinstance(loss, BandLoss) or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
-    return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
+    return SparsePrimal(features, loss, data.X, *data.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
@@ -218,7 +219,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     would take thousands of products.
     """
     # with fewer than 512 features, the Hessian costs little
-    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
+    few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
     X = data.X
     if not few or X is None or fit.start is not None:
         return None
