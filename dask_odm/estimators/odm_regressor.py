@@ -30,7 +30,7 @@ from dask_odm.learning.parameters import (
     solver_word,
     with_parameters,
 )
-from dask_odm.learning.problem.losses import ODMSettings, ResidualSettings
+from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
 from dask_odm.learning.training.run import FitRun
@@ -47,7 +47,15 @@ from dask_odm.typing import Array
 class RegressionFit(ODMFit):
     """Settings of one fit of real targets."""
 
+    odm: ResidualSettings
     problem: ClassVar[type[ODMSettings]] = ResidualSettings
+    has_real_targets: ClassVar[bool] = True
+
+    def loss(self, data: TrainingData) -> Any:
+        return ResidualLoss(self.odm, data.total_weight)
+
+    def row_losses(self, y: Array, weight: Array) -> RowLosses:
+        return RowLosses.of_targets(self.odm, y, weight)
 
 
 class RegressionFamily(Family[RegressionFit]):
@@ -63,7 +71,8 @@ class RegressionFamily(Family[RegressionFit]):
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
         attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
         if fit.loo:
-            attributes |= _left_out(*trained.attributes[OF_MACHINE], targets)
+            values, y, weight = trained.attributes[OF_MACHINE]
+            attributes |= _left_out(values, y, weight, targets)
         model = trained.model.rescaled(targets.unit, targets.mean)
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
@@ -151,9 +160,9 @@ class ODMRegressor(GammaParameters, StoreRegressor):
 
     References
     ----------
-    Zhang, Zhou: *Optimal margin distribution machine*, IEEE TKDE 32, 2020, for the loss. Farooq, Steinwart: *An SVM-like
-    approach for expectile regression*, CSDA 109, 2017. Barber, Candès, Ramdas, Tibshirani: *Predictive inference with
-    the jackknife+*, Annals of Statistics 49, 2021, for intervals.
+    Zhang, Zhou: *Optimal margin distribution machine*, IEEE TKDE 32, 2020, for the loss. Farooq, Steinwart: *An
+    SVM-like approach for expectile regression*, CSDA 109, 2017. Barber, Candès, Ramdas, Tibshirani: *Predictive
+    inference with the jackknife+*, Annals of Statistics 49, 2021, for intervals.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.problem.losses import BandLoss, ODMSettings, ResidualLoss, ResidualSettings, RowLosses
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
@@ -99,6 +99,7 @@ class ODMFit:
     word: str = "auto"
     scheme: Scheme = "ovr"
     problem: ClassVar[type[ODMSettings]] = ODMSettings
+    has_real_targets: ClassVar[bool] = False  # instead of classes
 
     @classmethod
     def of(cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], **more: Any) -> Self:
@@ -210,22 +211,13 @@ class ODMFit:
         """Return the partitioner that deals rows to partitions, stratified by landmarks of the kernel."""
         return StratifiedPartitioner(kernel, self.own.n_strata, n_partitions, self.run.seed)
 
-    def loss(self, data: TrainingData) -> BandLoss | ResidualLoss:
+    def loss(self, data: TrainingData) -> BandLoss:
         """Return the loss of the rows of ``data``."""
-        if self.has_real_targets:
-            return ResidualLoss(self.odm, data.total_weight)
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
 
-    @property
-    def has_real_targets(self) -> bool:
-        """Whether rows have real targets instead of classes."""
-        return isinstance(self.odm, ResidualSettings)
-
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
         """Return the losses of rows with targets and weights (n,) as `TrainingData.taking_part` has them."""
-        if self.has_real_targets:
-            return RowLosses.of_targets(self.odm, y, weight)
         return RowLosses(self.odm, y, weight)
 
 

@@ -74,11 +74,10 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
     Raises MemoryLimitError if the solver's vectors do not fit.
     """
-    loss = fit.loss(data)
-    if not isinstance(loss, BandLoss) or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
+    if fit.has_real_targets or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
-    return SparsePrimal(features, loss, data.X, *data.columns(), CPU_COUNT)
+    return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
