@@ -299,14 +299,16 @@ class _Filling:
         rows = self.rows
         if survey is None:
             return self.fill()
-        if is_plain and not rows.is_read_once:
-            rows.read_by(survey, is_plain=True, drops_gaps=self.drop)
+        rows.survey = survey
+        rows.drops_gaps = self.drop
+        rows.tries_numbers = is_plain and not rows.is_read_once
+        if rows.tries_numbers:
             try:
                 return self.fill()
             except NeedsRecipeError:
                 for writer in self.writers:
                     writer.restart()
-        rows.read_by(survey, is_plain=False, drops_gaps=self.drop)
+        rows.tries_numbers = False
         while True:
             survey.restart()
             with self._kept() as kept:

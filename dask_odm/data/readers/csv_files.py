@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, takewhile
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,13 +71,10 @@ class CsvSource(FrameSource):
         with ThreadPoolExecutor(1) as pool:
             ahead = None
             for body in chain(self._bodies(), [None]):
-                parsed = None
-                if body is not None:
-                    words = self._words()
-                    parsed = body, words, pool.submit(self._parse, body, words)
-                if ahead is not None:
-                    yield self._batch(*ahead)
-                ahead = parsed
+                words = self._words()
+                parsed, ahead = ahead, body and (body, words, pool.submit(self._parse, body, words))
+                if parsed is not None:
+                    yield self._batch(*parsed)
 
     def _bodies(self) -> Iterator[TextBlock]:
         """Yield the blocks of text without header and comments, if they have rows."""
@@ -148,15 +146,10 @@ class CsvSource(FrameSource):
 
     def _words(self) -> set[int]:
         """Return the places of the features that are known to hold other than numbers."""
-        if self.survey is not None:
-            kinds = [column.kind for column in self.survey.columns]
-        else:
-            kinds = [] if self.columns is None else [column.kind for column in self.columns.columns]
-        return {
-            i
-            for i, kind in zip(self._features, kinds, strict=False)
-            if 0 <= i < self._count and kind not in ("number", None)
-        }
+        known = self.survey or self.columns
+        columns: Sequence[Any] = () if known is None else known.columns
+        told = zip(self._features, columns, strict=False)
+        return {i for i, column in told if 0 <= i < self._count and column.kind not in ("number", None)}
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
         """Return the fields: labels and words as they are spelled, columns of numbers as these, NaN if missing."""

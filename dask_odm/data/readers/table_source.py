@@ -96,9 +96,10 @@ class TableSource:
     columns: ColumnRecipe | None = None  # the recipe by which the columns of a table become the rows, or became them
     is_table = False  # whether rows have columns of any kind, of which a survey can find the recipe
     is_read_once = False  # whether the source is a stream
-    survey: Survey | None = None  # reads the columns, if they may be of any kind
-    _is_plain = True  # whether a survey has met numbers only, which are the rows themselves
-    _drops_gaps = False  # whether rows with gaps will be left out
+    survey: Survey | None = None  # reads the columns, if they may be of any kind: blocks have their values, in float64
+    # Whether rows are taken for numbers in spite of a survey, until one is none, or a gap unless such rows are left out
+    tries_numbers = False
+    drops_gaps = False
 
     def __init__(
         self,
@@ -148,35 +149,15 @@ class TableSource:
         self._called = self.feature_names = recipe.feature_names
         self.n_features = recipe.n_features
 
-    def read_by(self, survey: Survey, *, is_plain: bool, drops_gaps: bool) -> None:
-        """Let a survey read the columns. Blocks then have their values, in float64, instead of features.
-
-        With ``is_plain``, they are taken for numbers, until `blocks` raises `NeedsRecipeError` for a value that is
-        none, or for a gap unless these are dropped.
-        """
-        self.survey = survey
-        self._is_plain = is_plain
-        self._drops_gaps = drops_gaps
-
     @property
     def called(self) -> Sequence[str | int]:
         """Names of the features, or the numbers of their columns."""
         return range(self.n_features) if self._called is None else self._called
 
     @property
-    def keeps_gaps(self) -> bool:
-        """Whether features may miss values, which a recipe fills in."""
-        return self.columns is not None or self.survey is not None
-
-    @property
-    def holds_values(self) -> bool:
-        """Whether blocks have the values of columns, with NaN for gaps, of which features are still to be made."""
-        return self.survey is not None and not self._is_plain
-
-    @property
     def _codes(self) -> bool:
-        """Whether columns need not have numbers."""
-        return self._reading.columns is not None or self.holds_values
+        """Whether blocks have values of columns of any kind, or features made of such."""
+        return self._reading.columns is not None or (self.survey is not None and not self.tries_numbers)
 
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows; InputError names file and line of what is wrong."""
@@ -202,7 +183,7 @@ class TableSource:
         is_copy = namesake is not None
         for batch in batches:
             others = [i for i in wanted if batch.table.other_type(i) is not None]
-            if others and self.survey is not None and self._is_plain:
+            if others and self.tries_numbers:
                 self._values(batch, 0, batch.table.rows)
                 raise NeedsRecipeError
             if others:
@@ -336,7 +317,7 @@ class TableSource:
         if not batch.is_checked:
             _check_finite(X, numbers, place, self._called)
         if self.survey is not None:
-            if not self._drops_gaps and np.isnan(X).any():
+            if not self.drops_gaps and np.isnan(X).any():
                 self._values(batch, 0, batch.table.rows)
                 raise NeedsRecipeError
             self.survey.add_numbers(stop - start)
