@@ -8,7 +8,7 @@ none of these. NaN is a gap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -165,10 +165,7 @@ class ColumnRecipe:
         Raises InputError, with ``where``, if another one is missing or there twice.
         """
         needed = [column.name for column in self.columns if column.kind not in LEFT_OUT]
-        missing = [name for name in needed if name not in names]
-        if missing:
-            many = "s" * (len(missing) > 1)
-            raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
+        require_columns(needed, names, where)
         twice = next((name for name in needed if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"{where}: two columns are named {quoted(twice)}.")
@@ -241,6 +238,14 @@ class ColumnRecipe:
 
     def _repr_html_(self) -> str:
         return table(HEAD, [list({**each, "gaps": each["gaps"] or ""}.values()) for each in self.facts()])
+
+
+def require_columns(needed: Iterable[str], names: Container[str], where: str) -> None:
+    """Raise InputError, with ``where``, if columns that are needed are not among the ``names``."""
+    missing = [name for name in needed if name not in names]
+    if missing:
+        many = "s" * (len(missing) > 1)
+        raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
 
 
 def _told(column: Column, most: int = 4) -> tuple[str, str]:
