@@ -14,10 +14,17 @@ PICTURE = Path(tempfile.gettempdir()) / "dask-odm-gallery.png"
 
 def arguments(config: dict[str, Any], script: dict[str, Any]) -> list[str]:
     """Return ``--output`` and a file for scripts that have the option."""
-    return ["--output", str(PICTURE)] if '"--output"' in Path(script["src_file"]).read_text(encoding="utf-8") else []
+    return (
+        ["--output", str(PICTURE)]
+        if '"--output"'
+        in Path(script["src_file"]).read_text(encoding="utf-8")
+        else []
+    )
 
 
-def pictures(block: Any, block_vars: dict[str, Any], config: dict[str, Any]) -> str:
+def pictures(
+    block: Any, block_vars: dict[str, Any], config: dict[str, Any]
+) -> str:
     """Move the picture that a script wrote to the gallery, and return what shows it."""
     if not PICTURE.exists():
         return ""
