@@ -58,11 +58,12 @@ def _fits() -> list[Fit]:
         found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [fit(ODMClassifier(solver=Cells(30)))]
         found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
+        text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
+        found += [fit(ODMClassifier(scale="ranks")), fit(ODMClassifier(scale="ranks"), **text)]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
         # rows like texts, for which machines of many classes have loops of their own
-        text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
         found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
         # kernel values that do not come from loops for few features
         found += [

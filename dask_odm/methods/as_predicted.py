@@ -198,7 +198,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
     a, own = _coefficients(model, kernel)
     units, largest = 0.0, math.inf
     if isinstance(model, KernelModel):  # else values are a user's, whose rounding is unknown
-        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics()))
+        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics(fit.kernel.scale)))
     error = (SUM_ERROR + units) * UNIT
     whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
     square = TOGETHER * error * whole

@@ -192,6 +192,8 @@ CASES = [
     Case("search", ODMClassifierCV, "odm-cv", settings=GRID, other={}, tol=1e-2, without=TRIALS),
     odm("landmark", settings={"solver": Landmark(200), **kernel}),
     odm("cells", settings={"solver": Cells(40), **kernel}, without=MEDIANS),
+    odm("cells on ranks", settings={"solver": Cells(40), **kernel, "scale": "ranks"}, without=MEDIANS),
+    odm("ranks", settings={"solver": Landmark(200), **kernel, "scale": "ranks"}),
     odm("cells, many", settings={"solver": Cells(40), **kernel}, rows=three_classes, without=MEDIANS),
     odm("sodm", settings={"solver": SODM(4, fan_in=2), **kernel}),
     odm("cascade", settings={"solver": Cascade(4, fan_in=2), **kernel}),

@@ -253,7 +253,7 @@ class MemoryData(TrainingData):
         """Return the rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
-        statistics = self.statistics()
+        statistics = self.statistics(choice.scale)
         scaling = choice.scaling(statistics, sparse=self.keeps_zeros) if scaling is None else scaling
         kernel = choice.make(statistics)
         with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large for it are refused elsewhere

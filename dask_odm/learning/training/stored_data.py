@@ -220,7 +220,7 @@ class StoredData(TrainingData):
 
     def seen_by(self, choice: KernelChoice) -> StoredKernelData:
         choice.require_named("a store of this size")
-        statistics = self.statistics()
+        statistics = self.statistics(choice.scale)
         return StoredKernelData(self, choice.make(statistics), choice.scaling(statistics, sparse=self.keeps_zeros))
 
     @cached_property

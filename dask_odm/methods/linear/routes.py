@@ -99,7 +99,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
     if fit.kernel.scale is None:
         return None
-    statistics = data.statistics()
+    statistics = data.statistics(fit.kernel.scale)
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
     scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
