@@ -100,8 +100,8 @@ async function look(pages, widths, themes) {
       await load(frame, page);
       const view = frame.contentWindow, root = frame.contentDocument.documentElement;
       const article = root.querySelector(".bd-article-container") ?? root.querySelector("main");  // of the search page
-      const written = !/^\/(_modules|gallery|generated)\//.test(page);  // the others show source code
-      for (const fold of article.querySelectorAll("details")) fold.open = true;
+      const written = !page.slice(1).includes("/");  // by hand; pages of source code are in folders
+      for (const fold of article.querySelectorAll("details.drawn")) fold.open = true;
       const known = new Map();
       const wrong = [...faint(article, view, known), ...(await lost(article, view, known))];
       if (written && width >= DESK) wrong.push(...cut(article));
