@@ -341,7 +341,8 @@ class _Filling:
     def _kept(self) -> Iterator[list[KeptRows]]:
         """Provide a place to keep the rows of each store."""
         with ExitStack() as stack, scratch_folder() as folder:
-            yield [stack.enter_context(KeptRows(os.path.join(folder, str(i)))) for i in range(len(self.writers))]
+            paths = [os.path.join(folder, str(i)) for i in range(len(self.writers))]
+            yield [KeptRows(stack.enter_context(open(path, "w+b"))) for path in paths]
 
     def _write(self, kept: Sequence[KeptRows], made: Callable[[Any], Any], features: int, task: str) -> None:
         """Append to the stores what is ``made`` of their kept rows: so many dense ``features`` a row."""

@@ -26,6 +26,7 @@ from dask_odm.data.readers.sources import (
     computed,
     narrow,
     not_finite,
+    require_in_range,
     shown,
 )
 from dask_odm.data.readers.survey import Survey
@@ -40,11 +41,10 @@ from dask_odm.data.readers.tables import (
     weight_values,
 )
 from dask_odm.data.readers.texts import count_words
-from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.column_recipe import ColumnRecipe, require_columns
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.row_passes import rows_between
-from dask_odm.printing import quoted
 
 NUMBERS_ONLY = (
     "sparse rows, and those of a model of numbers, hold numbers alone: leave other columns out, of files by drop= "
@@ -236,12 +236,7 @@ class TableSource:
     def pick(self, names: Sequence[str]) -> None:
         """Yield the features in the order of ``names``, which are theirs; InputError if some are missing."""
         place = {name: i for i, name in enumerate(self.feature_names or ())}
-        missing = [name for name in names if name not in place]
-        if missing:
-            called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
-            is_encoded = any("_" in name for name in missing)
-            hint = "; if that encodes a category that these rows lack, add a column of 0" if is_encoded else ""
-            raise InputError(f"{self.description} has no {called}, of which the model learned{hint}.")
+        require_columns(names, place, self.description)
         order = [place[name] for name in names]
         self._features = [self._features[i] for i in order]
         self._called = self.feature_names = tuple(names)
@@ -297,25 +292,17 @@ class TableSource:
 
     def _dense(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> npt.NDArray[Any]:
         """Return the features of rows of a batch, or their values if a survey reads the columns."""
+        recipe = self._reading.columns
         if self._codes:
             values = self._values(batch, start, stop)
-            if np.isinf(values).any():
-                row, at = np.argwhere(np.isinf(values))[0]
-                recipe = self._reading.columns
-                names = self._columns.feature_names if recipe is None else recipe.names
-                raise not_finite(place(row), column_name(int(at), names), values[row, at], "float64")
-            if self._reading.columns is None:
-                if (np.abs(values) > np.finfo(self._reading.dtype).max).any():
-                    _check_finite(narrow(values, self._reading.dtype), values, place, self._columns.feature_names)
-                return values
-            X = self._reading.columns.encode(values)
-            _check_finite(X, X, place, self._called)
-            return X
+            dtype = self._reading.dtype if recipe is None else recipe.dtype
+            require_in_range(values, dtype, self._columns.feature_names if recipe is None else recipe.names, place)
+            return values if recipe is None else recipe.encode(values)
         numbers = batch.table.numbers(self._features, start, stop)
         X = narrow(numbers, self._reading.dtype)
         self.rounded.note(numbers, X)
         if not batch.is_checked:
-            _check_finite(X, numbers, place, self._called)
+            require_in_range(numbers, self._reading.dtype, self._called, place)
         if self.survey is not None:
             if not self.drops_gaps and np.isnan(X).any():
                 self._values(batch, 0, batch.table.rows)
@@ -354,18 +341,6 @@ class FrameSource(TableSource):
     """Rows of a table whose columns may be of any kind."""
 
     is_table = True
-
-
-def _check_finite(
-    X: npt.NDArray[Any], original: npt.NDArray[Any], place: Callable[[int], str], names: Sequence[str | int] | None
-) -> None:
-    """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
-    if np.isfinite(X).all():
-        return
-    bad = np.isinf(X)
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        raise not_finite(place(row), column_name(column, names), original[row, column], X.dtype.name)
 
 
 def _check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:

@@ -8,7 +8,7 @@ none of these. NaN is a gap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -75,10 +75,11 @@ class Column:
         """Raise ValueError or TypeError unless these can be the facts of a column."""
         for each in fields(self):
             value: Any = getattr(self, each.name)
-            kind: Any = str if each.default is MISSING else type(each.default)
-            if not isinstance(value, int | float if kind is float else kind):
+            default = "" if each.default is MISSING else each.default
+            kind: Any = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, kind):
                 raise TypeError(f"{each.name} of a column is {value!r:.60}")
-            if kind in (int, float) and not abs(value) <= sys.float_info.max:
+            if kind in (int, (int, float)) and not abs(value) <= sys.float_info.max:
                 raise ValueError(f"{each.name} of a column is {value!r:.60}")
             if kind is tuple and (not all(isinstance(word, str) for word in value) or len(set(value)) < len(value)):
                 raise ValueError(f"{each.name} of a column holds other than words, or one twice")
@@ -164,10 +165,7 @@ class ColumnRecipe:
         Raises InputError, with ``where``, if another one is missing or there twice.
         """
         needed = [column.name for column in self.columns if column.kind not in LEFT_OUT]
-        missing = [name for name in needed if name not in names]
-        if missing:
-            many = "s" * (len(missing) > 1)
-            raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
+        require_columns(needed, names, where)
         twice = next((name for name in needed if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"{where}: two columns are named {quoted(twice)}.")
@@ -240,6 +238,14 @@ class ColumnRecipe:
 
     def _repr_html_(self) -> str:
         return table(HEAD, [list({**each, "gaps": each["gaps"] or ""}.values()) for each in self.facts()])
+
+
+def require_columns(needed: Iterable[str], names: Container[str], where: str) -> None:
+    """Raise InputError, with ``where``, if columns that are needed are not among the ``names``."""
+    missing = [name for name in needed if name not in names]
+    if missing:
+        many = "s" * (len(missing) > 1)
+        raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
 
 
 def _told(column: Column, most: int = 4) -> tuple[str, str]:

@@ -321,7 +321,7 @@ def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool
     """
     if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
         return []
-    statistics = data.statistics()
+    statistics = data.statistics(kernel.scale)
     factor = kernel.scaling(statistics).factor
     variance = statistics.variance * factor**2
     width = (statistics.maximum - statistics.minimum) * factor

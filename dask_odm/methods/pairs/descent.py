@@ -296,4 +296,4 @@ def _descend(
         if before != 0.0:
             share *= 0.65 if lag * before > 0.0 else 1.5
         b += lag / (1.0 + bias * share * _answer(a, terms))
-    return sweeps
+    return int(sweeps)
