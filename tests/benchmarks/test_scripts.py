@@ -16,6 +16,7 @@ import cells_store
 import csv_tables
 import dask
 import defaults
+import flat
 import kernel_tiles
 import landmarks
 import left_out
@@ -251,6 +252,25 @@ def test_cells_are_measured_beside_their_rivals(
         assert min(map(float, line[5:10])) > 0
     assert float(lines[0][-1]) <= 1e-2
     assert lines[3][-1] == cells.NONE
+
+
+def test_fits_are_measured_over_lam_and_gamma(
+    few_rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solvers = ["exact", "landmarks:50", "newton", "mnp", "ridge"]
+    figure = ["--figure", str(tmp_path / "flat.png")] if find_spec("matplotlib") else []
+    monkeypatch.setattr(flat, "own_process", here(flat.main))
+    size = ["--rows", "300", "--lams", "1", "100", "--gammas", "1", "4"]
+    flat.main(["svmguide1", "--data", str(few_rows), "--solvers", *solvers, *size, *figure])
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    head, *rows = (line for line in lines if len(line) == len(flat.HEAD))
+    assert [row[2] for row in rows] == [solver for solver in solvers for _ in range(4)]
+    for row in (dict(zip(head, each, strict=True)) for each in rows):
+        assert min(float(row["accuracy"]), float(row["SVC, accuracy"])) > 0.5
+        assert row["solver"] in ("mnp", "ridge") or float(row["gap"]) <= 1e-3
+    _, *even = (line for line in lines if len(line) == len(flat.EVEN_HEAD))
+    assert all(float(line[4]) >= 1.0 for line in even)
+    assert len(even) == 10
 
 
 def test_a_row_is_made_in_a_process_of_its_own(tmp_path: Path) -> None:
