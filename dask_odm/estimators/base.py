@@ -175,15 +175,10 @@ class StoreEstimator(NotebookCard, Predictor):
         """Return the description of a store; ``resolved`` is what it was written from, or the store itself."""
         cube = resolved.cube_schema(store.rows)
         cube = None if cube is None else self._learned_cube(cube)
-        more = (
-            resolved.feature_dimension,
-            self._targets.labels(store),
-            cube,
-            store.text_recipe,
-            store.column_recipe,
-            store.rows,
-        )
-        return Schema(store.features, store.feature_names, *more)
+        return Schema(
+            store.features, store.feature_names, resolved.feature_dimension, self._targets.labels(store), cube,
+            store.text_recipe, store.column_recipe, store.rows,
+        )  # fmt: skip
 
     def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
         """Return the cube without the meanings of its labels, if these are not learned."""
@@ -238,9 +233,7 @@ class StoreEstimator(NotebookCard, Predictor):
             elif name in vars(self):
                 delattr(self, name)
         self.n_features_in_ = schema.n_features if columns is None else len(columns.names)
-        self._feature_dimension = schema.feature_dimension
-        self._cube = schema.cube
-        self._rows = schema.rows
+        self._schema = schema
         self._model = model
         self._file = file
         self._token = uuid4().hex
@@ -282,8 +275,7 @@ class StoreEstimator(NotebookCard, Predictor):
             Without names, x0, x1, …
         """
         check_is_fitted(self)
-        recipe = getattr(self, "column_recipe_", None)
-        names = getattr(self, "feature_names_in_", None) if recipe is None else recipe.feature_names
+        names = self._schema.feature_names
         return np.array([f"x{j}" for j in range(self._model.features)] if names is None else names, dtype=object)
 
     # Attributes that are read on demand -------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
             "Classes",
             ", ".join(map(short, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None,
         ),
-        ("Rows", model._rows),
+        ("Rows", model._schema.rows),
         ("Features", model._model.features),
         ("Landmarks" if solver == "landmark" else "Support rows", support),
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),

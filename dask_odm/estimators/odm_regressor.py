@@ -13,10 +13,13 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
+from dask_odm.estimators.inputs.resolving import is_xarray
+from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.estimators.shared_parameters import GammaParameters
@@ -95,6 +98,11 @@ def _left_out(values: Array, y: Array, weight: Array, targets: RealValues) -> di
         "loo_score_": 1.0 - square / targets.unit**2,
         "conformity_": conformity_table(-np.abs(residuals), np.ones(len(counted), np.int64), units, 2),
     }
+
+
+def _around(values: Array, radius: float) -> Array:
+    """Return the ends (n, 2) of intervals around ``values`` (n,)."""
+    return np.stack([values - radius, values + radius], axis=1)
 
 
 @with_parameters
@@ -229,8 +237,8 @@ class ODMRegressor(GammaParameters, StoreRegressor):
         self._publish(trained, schema)
         return self
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Return lower and upper ends of an interval for the target of every row.
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
+        """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
 
         Its half width is the same for all rows: the residual that a share ``coverage`` of the training rows does not
         exceed, each predicted by the model without it. New rows like those of the fit lie inside with about this
@@ -239,15 +247,16 @@ class ODMRegressor(GammaParameters, StoreRegressor):
 
         Parameters
         ----------
-        X : rows of shape (n, d)
-            As `predict` takes them, in memory.
+        X : rows of shape (n, d), or a cube
+            As `predict` takes them.
         coverage : float, default=0.9
             In (0, 1).
 
         Returns
         -------
-        interval : ndarray of shape (n, 2)
-            Infinite if there were too few training rows for the coverage.
+        interval : array of shape (n, 2), or DataArray
+            A DataArray has a dimension "end", low and high. Intervals are infinite if there were too few training rows
+            for the coverage.
 
         Raises
         ------
@@ -259,9 +268,18 @@ class ODMRegressor(GammaParameters, StoreRegressor):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True.")
         if not 0.0 < coverage < 1.0:
             raise InputError(f"coverage must be in (0, 1). Got {coverage!r} instead.")
-        radius = -thresholds_of(self.conformity_, coverage, by_class=False)[0]
-        values = np.asarray(self.predict(X))
-        return values[:, None] + np.array([-radius, radius])
+        radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+        cube = self._cube_to_predict(X)
+        if cube is None:
+            values = self._values(self._resolve(X))
+            if isinstance(values, np.ndarray):
+                found: Any = _around(values, radius)
+            else:
+                found = map_blocks("interval", _around, values, values.dtype, radius, columns=2)
+            found = self._like(X, found, "interval")
+        else:
+            found = self._mapped(cube, AnswerFormat(cube.dtype, np.nan, 2), "interval", _around, radius)
+        return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
         own = solver_object(self.solver, self._solvers) or Landmark()

@@ -42,7 +42,7 @@ def _pointer(argument: Any) -> Any:
         return argument.encode()
     if not isinstance(argument, np.ndarray):
         return ctypes.byref(ctypes.c_int(argument) if isinstance(argument, int) else argument)
-    whole = argument.T if argument.flags.f_contiguous else argument
+    whole: Any = argument.T if argument.flags.f_contiguous else argument
     if argument.size and whole.flags.carray:
         return ctypes.byref(ctypes.c_char.from_buffer(whole))  # a fifth of the time that `argument.ctypes` takes
     return ctypes.c_void_p(argument.ctypes.data)

@@ -181,7 +181,7 @@ mixing = partial(
 one_class = partial(
     Case, kind=OneClassODM, word="one-class", other=LAM, rows=outliers, without={"targets": "it learns from no targets"}
 )
-regression = partial(Case, kind=ODMRegressor, word="odm-regressor", other=LAM, rows=real_targets)
+regression = partial(Case, kind=ODMRegressor, word="regressor", other=LAM, rows=real_targets)
 TRIALS = {"checkpoint": "it is one of trials, which are no steps; its own tests go on from it"}
 GRID = {"gammas": [0.5], "lams": [50.0, 100.0], "upsilons": [0.3], "thetas": [0.1], "tol": 1e-8, "random_state": 0}
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}

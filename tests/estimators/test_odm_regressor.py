@@ -12,6 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from dask_odm import InputError, ODMRegressor, load_model
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.solvers import Landmark
+from small_stores import store_of
 
 GAMMA = 0.3
 exact = {"gamma": GAMMA, "scale": None, "fit_intercept": False, "solver": "exact", "tol": 1e-10}
@@ -148,3 +149,21 @@ def test_intervals_say_what_they_need(rows):
         ODMRegressor(loo=True).fit(X, y).predict_interval(X, 1.0)
     with pytest.raises(InputError, match="set loo to True"):
         model.fit(X, y, groups=np.arange(len(y)) % 2)
+
+
+def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
+    X, y = rows
+    xr = pytest.importorskip("xarray")
+    model = ODMRegressor(loo=True).fit(X, y)
+    expected = model.predict_interval(X)
+    lazy = model.predict_interval(store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path)
+    assert lazy.chunks[1] == (2,)
+    np.testing.assert_allclose(lazy.compute(), expected)
+    found = model.predict_interval(xr.DataArray(X, dims=("row", "feature")))
+    assert found.dims == ("row", "end")
+    np.testing.assert_array_equal(found.sel(end="high"), expected[:, 1])
+    cube = xr.Dataset({f"x{j}": (("y", "x"), X[:, j].reshape(16, 10)) for j in range(3)})
+    cube["target"] = (("y", "x"), y.reshape(16, 10))
+    mapped = ODMRegressor(loo=True).fit(cube, "target").predict_interval(cube.drop_vars("target"))
+    assert mapped.dims == ("y", "x", "end")
+    np.testing.assert_allclose(mapped.to_numpy().reshape(-1, 2), expected, rtol=1e-4)

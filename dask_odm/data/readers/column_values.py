@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import shown
 from dask_odm.data.store.column_recipe import LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
@@ -70,12 +71,8 @@ def spelled(value: Any) -> str | None:
 
 
 def number_in(word: str) -> float | None:
-    """Return the number that a word spells in ASCII, without Python's underscores; None if it is none."""
-    try:
-        found = float(word)
-    except ValueError:
-        return None
-    return found if word.isascii() and "_" not in word else None
+    """Return the number that a word is, see `is_number`; None if it is none."""
+    return float(word) if is_number(word) else None
 
 
 def moment_in(word: str) -> tuple[float, bool] | None:
