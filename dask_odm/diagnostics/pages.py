@@ -25,6 +25,7 @@ summary h2 { display: inline; font-size: 1.15rem; }
   body { font-size: 11px; margin: 0; max-width: none; }
   main { display: block; }
   details::details-content { content-visibility: visible; display: block; height: auto; }
+  summary { break-after: avoid; }
   figure, table { break-inside: avoid; }
 }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
