@@ -92,6 +92,12 @@ def test_every_how_to_page_has_a_picture_with_a_text_for_who_cannot_see_it(site:
     assert [name for name, text in found.items() if not re.search(r'<img alt="[^"]{20,}" class="only-', text)] == []
 
 
+def test_each_example_has_a_thumbnail_of_its_own(site: Path) -> None:
+    found = [path.read_bytes() for path in (site / "_images").glob("sphx_glr_*_thumb.png")]
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"saddle_data"}  # which others import
+    assert len(found) == len(set(found)) == len(scripts)
+
+
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
     loaded = {link for page in pages.values() for link in page.loaded}
     assert len(loaded) > 20

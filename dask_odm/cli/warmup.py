@@ -25,6 +25,7 @@ from dask_odm.estimators.mdd_ridge import MDDKernelRidge, MDDRidge
 from dask_odm.estimators.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
+from dask_odm.estimators.odm_regressor import ODMRegressor
 from dask_odm.estimators.one_class_odm import OneClassODM
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
@@ -74,7 +75,12 @@ def _fits() -> list[Fit]:
         found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
         found += [fit(SaddleSVC(kernel="rbf")), fit(SaddleSVC(), stored=True), fit(MixingClassifier(), sparse=True)]
         found += [fit(MixingClassifier(local)) for local in ("perceptron", "pa", "pa1", "odm")]
-        found += [fit(MDDRidge(n_partitions=2)), fit(MDDKernelRidge(n_landmarks=10)), fit(OneClassODM())]
+        found += [
+            fit(MDDRidge(n_partitions=2)),
+            fit(MDDKernelRidge(n_landmarks=10)),
+            fit(OneClassODM()),
+            fit(ODMRegressor()),
+        ]
     found += [_fit(ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
     found += [_fit(ODMClassifier("linear"), sparse=True)]
     return [*found, partial(parse_rows, b"1 1:1\n", 1)]

@@ -155,6 +155,11 @@ def compiled_in_order(function: Callable[..., Any]) -> Any:
     return Loop(function, cache=True, **_IN_ORDER)
 
 
+def called(function: Callable[..., Any]) -> Any:
+    """Make a helper that loops call and Python cannot, which spares compiling how Python would."""
+    return Loop(function, cache=True, no_cpython_wrapper=True, **_FAST)
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """Make a helper of loops that is inlined, so that the compiler knows the constant arguments of each call.
 

@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling, scaled_rows
-from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
+from dask_odm.data.rows.targets import OneOfMany, RealValues, class_scales, drawn_rows
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
 from dask_odm.engine.client import active_client
@@ -222,6 +222,9 @@ class MemoryData(TrainingData):
         if len(first) > 0.95 * self.rows:
             return self  # not worth the copy
         return replace(self._at(first), weight=np.bincount(of, self.weight, len(first)), copies=of)
+
+    def with_targets(self, targets: RealValues) -> MemoryData:
+        return replace(self, y=targets.scaled(self.y))
 
     def of_machine(self, targets: OneOfMany) -> MemoryData:
         """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""

@@ -156,6 +156,9 @@ class StoredData(TrainingData):
         out[..., self.taking_part[0]] = values
         return out
 
+    def with_targets(self, targets: RealValues) -> StoredData:
+        return replace(self, targets=targets)
+
     def of_machine(self, targets: OneOfMany) -> StoredData:
         return StoredData(self.run, self.store, targets, self)
 

@@ -19,7 +19,7 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.ranks import Ranks, sampled_rows
 from dask_odm.data.rows.scaling import RANKS, Scaling
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.data.rows.targets import OneOfMany, RealValues
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
@@ -198,6 +198,10 @@ class TrainingData(ABC):
     def merged(self) -> TrainingData:
         """Return the same problem with equal rows merged, if they are cheap to find; else itself."""
         return self
+
+    @abstractmethod
+    def with_targets(self, targets: RealValues) -> TrainingData:
+        """Return the same rows with their real targets in other units. Nothing is copied on disk."""
 
     @abstractmethod
     def of_machine(self, targets: OneOfMany) -> TrainingData:

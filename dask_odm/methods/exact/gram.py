@@ -243,7 +243,7 @@ class GramLandmarks:
             before = primal
             margins = y * scores
             c = losses.curvature(margins)
-            target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
+            target = y * losses.aims(margins)
             inverse = self._inverse(self._scaled(np.flatnonzero(c), c))
             d = inverse.T @ (inverse @ (self.W @ (c * target).astype(self.W.dtype))) - b
             change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)

@@ -74,7 +74,7 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
     Raises MemoryLimitError if the solver's vectors do not fit.
     """
-    if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
+    if fit.has_real_targets or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
     return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
@@ -218,7 +218,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     would take thousands of products.
     """
     # with fewer than 512 features, the Hessian costs little
-    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
+    few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
     X = data.X
     if not few or X is None or fit.start is not None:
         return None
