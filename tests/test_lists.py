@@ -96,9 +96,9 @@ def test_registries_are_asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert ingest(tmp_path / "rows.numbers", tmp_path / "rows.zarr").rows == 2
 
 
-def test_the_guide_has_every_kernel_and_estimator() -> None:
+def test_pages_have_every_kernel_and_estimator() -> None:
     assert lacking(page("guide.md"), KERNELS, '"') == []
-    assert lacking(page("guide.md"), ESTIMATOR_NAMES, "`") == []
+    assert lacking(page("solvers.md"), ESTIMATOR_NAMES, "`") == []
 
 
 def test_formats_are_told_in_python_in_the_shell_and_on_the_page_and_have_the_tests_of_all() -> None:
@@ -140,7 +140,6 @@ def test_the_recipes_name_files_that_exist() -> None:
 
 def test_every_estimator_is_compiled_for_and_in_the_tests_of_all() -> None:
     assert lacking(page("reference.rst"), ESTIMATOR_NAMES) == []
-    assert lacking(page("guide.md"), ESTIMATOR_NAMES) == []
     assert lacking(getsource(dask_odm), ESTIMATOR_NAMES) == []
     assert lacking(getsource(warmup._fits), ESTIMATOR_NAMES) == []
     assert set(OWN) - {case.kind for case in CASES} == set()

@@ -16,6 +16,7 @@ import cells_store
 import csv_tables
 import dask
 import defaults
+import first_fits
 import flat
 import kernel_tiles
 import landmarks
@@ -25,6 +26,7 @@ import many_classes
 import mdd_rivals
 import mixed_tables
 import mixing_shards
+import numba
 import pytest
 import real_data
 import saddle_rivals
@@ -32,6 +34,7 @@ import small_data
 import texts
 import trust
 import versions
+from numba.core import event
 from sklearn.datasets import load_iris
 
 import benchmarks.weight.__main__ as weight
@@ -202,6 +205,16 @@ def test_small_data_beside_its_rivals(capsys) -> None:
     assert "GF/s" in lines[0]
     assert len(lines) == 4 + 4 * (1 + bool(find_spec("sklearnex"))) + 5 + 2
     assert all(line.count("|") == 8 for line in lines[2:])
+
+
+def test_first_fits_tell_what_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    first_fits.main(["--here", "--rows", "60", "--cases", "float32"])
+    assert "| float32, 60 × 20 |" in capsys.readouterr().out
+    loop = numba.njit(lambda x: x + 1)
+    with event.install_listener("numba:compile", first_fits.Compilations()) as seen:
+        loop(1.0)
+    ((seconds, name, types),) = seen.found
+    assert [seconds > 0, name.endswith("<lambda>"), types] == [True, True, "float64"]
 
 
 def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
     given = data
     data = data if data.stays_sparse or not issparse(data.X) else replace(data, X=data.X.toarray())
     data = data.merged()
-    statistics = data.statistics()
+    statistics = data.statistics(fit.kernel.scale)
     scaling = fit.kernel.scaling(statistics)
     if at_rest and fit.kernel.kernel == "rbf" and not issparse(data.X):
         # a least or largest value that most rows have becomes 0

@@ -248,7 +248,7 @@ def trial_rows(
                 f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
             )
         if choice.scale is not None:
-            features = replace(features, scaling=choice.scaling(data.statistics(), sparse=data.keeps_zeros))
+            features = replace(features, scaling=choice.scaling(data.statistics(choice.scale), sparse=data.keeps_zeros))
         features, X = _without_empty_columns(features, data.X)
         return TrialRows(features, X, *rest)
     seen = data.seen_by(choice)
