@@ -8,7 +8,7 @@ none of these. NaN is a gap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -32,21 +32,17 @@ HEAD = ("column", "read as", "levels or range", "gaps")  # of the table for peop
 KINDS = ("number", "boolean", "words", "date", "span", *LEFT_OUT)
 
 
-def _hour(seconds: Array) -> Array:
-    return seconds % DAY / DAY
-
-
-def _weekday(seconds: Array) -> Array:
-    return (seconds // DAY + 3) % 7 / 7  # 1970 began with a Thursday
-
-
 def _month(seconds: Array) -> Array:
     months = np.floor(seconds).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
     return months % 12 / 12
 
 
 # Turns of a date, each by the share of it that has passed. Distances see them as points of a circle.
-CYCLES = {"hour": _hour, "weekday": _weekday, "month": _month}
+CYCLES: Mapping[str, Callable[[Array], Array]] = {
+    "hour": lambda seconds: seconds % DAY / DAY,
+    "weekday": lambda seconds: (seconds // DAY + 3) % 7 / 7,  # 1970 began with a Thursday
+    "month": _month,
+}
 
 
 @dataclass(frozen=True)
