@@ -74,7 +74,9 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     said = (
         {"probabilities": "rows of probabilities", "sets": "sets of classes"}.get(what, what)
         if hasattr(loaded, "classes_")
-        else "intervals" if what == "sets" else "predictions"
+        else "intervals"
+        if what == "sets"
+        else "predictions"
     )
     emit(as_json, result, f"{printable(out)}: {count} {said}, {result['seconds']:.2f} s")
 

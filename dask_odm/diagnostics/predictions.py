@@ -77,11 +77,10 @@ def write_predictions(
     """Write a prediction for every row of a store, in their order, and return their number.
 
     ``what`` are a classifier's labels, scores or probabilities, or sets of a ``coverage``: of classes, or the ends of
-    an interval of numbers. CSV has one
-    column ``label``, ``score`` or ``prediction`` (of a regressor), or one for each of several, such as ``score LABEL``.
-    Sets have a column ``label`` or ``prediction``, too.
-    zarr has an array ``score``, ``probability``, ``set``, ``interval`` or ``y``, which for a classifier has codes, indices into
-    ``classes`` of the group's attribute ``content``. A file appears whole or not at all.
+    an interval of numbers. CSV has one column ``label``, ``score`` or ``prediction`` (of a regressor), or one for each
+    of several, such as ``score LABEL``. Sets have a column ``label`` or ``prediction``, too.
+    zarr has an array ``score``, ``probability``, ``set``, ``interval`` or ``y``, which for a classifier has codes,
+    indices into ``classes`` of the group's attribute ``content``. A file appears whole or not at all.
 
     Raises InputError if the output exists or has another suffix, rows have another number of features, or the model has
     no ``what``, and StoreError if the disk is full or the store is damaged.
