@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_odm.cli.fit import fit, search
+from dask_odm.estimators.cards import documentation
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,7 +22,10 @@ author = "dask_odm developers"
 copyright = author
 release = version = installed_version("dask-odm")
 
+sys.path.insert(0, str(Path(__file__).parent))  # drawing, gallery_figures
+
 extensions = [
+    "drawing",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
@@ -33,14 +37,18 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "generated/pictures"]
 default_role = "autolink"  # `name` in a docstring is a link if there is such a name, else a word in italics
 nitpicky = True
-nitpick_ignore_regex = [("py:obj", r"sklearn\..*")]  # whose pages are elsewhere
+nitpick_ignore_regex = [
+    ("py:obj", r"sklearn\..*")
+]  # whose pages are elsewhere
 smartquotes = False
 
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 4  # as GitHub has them, so that a link to a heading works in both places
+myst_heading_anchors = (
+    4  # as GitHub has them, so that a link to a heading works in both places
+)
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections tell the types
@@ -48,7 +56,19 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template of classes lists them
 numpydoc_class_members_toctree = False
 # Sections in order and of known names, a summary in one line, every parameter told and no other.
-numpydoc_validation_checks = {"GL06", "GL07", "GL08", "GL10", "PR01", "PR02", "PR06", "PR10", "SS01", "SS02", "SS03"}
+numpydoc_validation_checks = {
+    "GL06",
+    "GL07",
+    "GL08",
+    "GL10",
+    "PR01",
+    "PR02",
+    "PR06",
+    "PR10",
+    "SS01",
+    "SS02",
+    "SS03",
+}
 # Of `Store` and the like most is for the package itself, and has a line a method.
 numpydoc_validation_exclude = {
     r"\.Store\b",
@@ -58,19 +78,16 @@ numpydoc_validation_exclude = {
 
 copybutton_exclude = ".linenos, .gp, .go"
 
-sys.path.insert(0, str(Path(__file__).parent))  # gallery_figures
-# Scripts that make the tables of papers again, for half a minute and more: shown, not run.
-SHOWN = ("compare_mdd", "hogwild", "mixing_tables", "saddle_data", "saddle_dsvc", "saddle_svc")
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples", "../tutorials"],
     "gallery_dirs": ["gallery", "tutorials"],
     "copyfile_regex": r"index\.rst",  # the tutorials' own first page
-    "filename_pattern": rf"/(?!(?:{'|'.join(SHOWN)})\.py)[^/]*$",
-    "default_thumb_file": str(ROOT / "docs" / "cells.png"),  # of scripts that draw nothing
+    "filename_pattern": r"/[^/]*$",
+    "ignore_pattern": r"saddle_data\.py$",  # what others import
     "capture_repr": ("_repr_html_",),
     "reset_argv": "gallery_figures.arguments",
     "image_scrapers": ("matplotlib", "gallery_figures.pictures"),
-    "reset_modules": (),
+    "reset_modules": ("gallery_figures.use_style",),
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,
@@ -83,10 +100,14 @@ html_theme = "pydata_sphinx_theme"
 html_title = "dask_odm"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = html_logo = "logo.svg"  # drawn by logo.py
+html_extra_path = ["social.png"]
+html_context = {"social": f"{documentation()}social.png"}
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"**": ["sidebar-collapse", "all_pages"]}
 html_theme_options = {
+    "logo": {"text": "dask_odm", "alt_text": "dask_odm"},
     "navigation_with_keys": False,
     "navbar_center": [],  # all pages are in the sidebar
     "show_toc_level": 2,
@@ -98,10 +119,14 @@ html_theme_options = {
 def with_estimator_options(command: Any) -> None:
     """Give a command the options of its default estimator, which it makes only when it reads a command line."""
     context = command.make_context(command.name, ["STORE", "MODEL"])
-    command.params = [each for each in command.get_params(context) if each.name != "help"]
+    command.params = [
+        each for each in command.get_params(context) if each.name != "help"
+    ]
     for each in command.params:
         if getattr(each, "help", None):
-            each.help = re.sub(r"(?<=\w)_(?!\w)", r"\_", each.help)  # else the end of a link
+            each.help = re.sub(
+                r"(?<=\w)_(?!\w)", r"\_", each.help
+            )  # else the end of a link
 
 
 for command in (fit, search):
@@ -110,9 +135,15 @@ for command in (fit, search):
 # Files beside docs/ that have a page of the site; elsewhere such a link opens the file itself.
 PAGES = {
     "examples": "gallery/index.rst",
-    **{f"examples/{path.name}": f"gallery/{path.stem}.rst" for path in (ROOT / "examples").glob("*.py")},
+    **{
+        f"examples/{path.name}": f"gallery/{path.stem}.rst"
+        for path in (ROOT / "examples").glob("*.py")
+    },
     "tutorials": "tutorials/index.rst",
-    **{f"tutorials/{path.name}": f"tutorials/{path.stem}.rst" for path in (ROOT / "tutorials").glob("*.py")},
+    **{
+        f"tutorials/{path.name}": f"tutorials/{path.stem}.rst"
+        for path in (ROOT / "tutorials").glob("*.py")
+    },
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
     "README.md": "index.md",
@@ -130,7 +161,11 @@ def link_pages(text: str, folder: Path) -> str:
         if not target.exists() or not target.is_relative_to(ROOT):
             return found[0]
         path = target.relative_to(ROOT).as_posix()
-        where = PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}")
+        where = PAGES.get(path) or (
+            path.removeprefix("docs/")
+            if path.startswith("docs/")
+            else f"../{path}"
+        )
         return f"]({where}{found['anchor'] or ''})"
 
     return LINK.sub(page, text)
@@ -141,28 +176,40 @@ def read_page(app: Any, docname: str, source: list[str]) -> None:
     source[0] = link_pages(source[0], ROOT / "docs")
 
 
-def read_included(app: Any, path: Path, docname: str, source: list[str]) -> None:
+def read_included(
+    app: Any, path: Path, docname: str, source: list[str]
+) -> None:
     """Rewrite the links of a file that a page includes, which are meant from its own folder."""
     source[0] = link_pages(source[0], (ROOT / "docs" / path).resolve().parent)
 
 
-def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+def skip_inherited(
+    app: Any, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
     """Leave out what scikit-learn and Python define: their pages tell of it."""
-    module = getattr(member, "__module__", None) or getattr(getattr(member, "fget", None), "__module__", "")
+    module = getattr(member, "__module__", None) or getattr(
+        getattr(member, "fget", None), "__module__", ""
+    )
     return None if str(module).startswith("dask_odm") else True
 
 
-def mend_lines(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def mend_lines(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Make links to pages, and escape underscores at the ends of attributes' names: numpydoc escapes one a line."""
     for number, line in enumerate(lines):
         if line.lstrip().startswith("**"):
             lines[number] = re.sub(r"(?<=\w)_(?=[,)\s])", r"\\_", line)
-        lines[number] = re.sub(r"``docs/(\w+)\.md``", r":doc:`/\1`", lines[number])
+        lines[number] = re.sub(
+            r"``docs/(\w+)\.md``", r":doc:`/\1`", lines[number]
+        )
 
 
 def setup(app: Any) -> None:
     """Connect the functions above to Sphinx."""
     app.connect("source-read", read_page)
     app.connect("include-read", read_included)
-    app.connect("autodoc-process-docstring", mend_lines, priority=600)  # after numpydoc
+    app.connect(
+        "autodoc-process-docstring", mend_lines, priority=600
+    )  # after numpydoc
     app.connect("autodoc-skip-member", skip_inherited)

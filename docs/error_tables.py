@@ -20,9 +20,15 @@ def read_rows() -> dict[str, dict[str, dict[str, Any]]]:
 def with_tables(text: str) -> str:
     """Return a page with a table below each heading: the rows whose messages do not say what to do."""
     for section, rows in read_rows().items():
-        lines = [f"| {name} | {seen(row['says'])} | {row['do']} |\n" for name, row in rows.items() if "do" in row]
+        lines = [
+            f"| {name} | {seen(row['says'])} | {row['do']} |\n"
+            for name, row in rows.items()
+            if "do" in row
+        ]
         above, rest = text.split(f"\n## {section}\n")
-        prose, rest = re.fullmatch(r"(.*?)(?:\|.*?\n)*((?:\n## .*)?)", rest, re.DOTALL).groups()
+        prose, rest = re.fullmatch(
+            r"(.*?)(?:\|.*?\n)*((?:\n## .*)?)", rest, re.DOTALL
+        ).groups()
         text = f"{above}\n## {section}\n{prose.rstrip()}\n\n{HEAD}{''.join(lines)}{rest}"
     return text
 
@@ -30,11 +36,16 @@ def with_tables(text: str) -> str:
 def seen(texts: list[str]) -> str:
     """Return the first words of a message, in each of its wordings."""
     begun = {
-        text if len(text.split()) <= WORDS else " ".join(text.split()[:WORDS]).rstrip(" …") + " …" for text in texts
+        text
+        if len(text.split()) <= WORDS
+        else " ".join(text.split()[:WORDS]).rstrip(" …") + " …"
+        for text in texts
     }
     return " or ".join(f"`{each}`" for each in sorted(begun))
 
 
 if __name__ == "__main__":
     page = FOLDER / "errors.md"
-    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(
+        with_tables(page.read_text(encoding="utf-8")), encoding="utf-8"
+    )

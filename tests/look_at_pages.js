@@ -2,6 +2,7 @@
 
 const LEAST = 4.5;  // contrast of text with what is behind it (WCAG 2, level AA)
 const SEEN = 1.5;  // contrast of a line of a picture that can be seen
+const DESK = 1400;  // pixels from which on no code scrolls sideways
 const [WIDE, HIGH] = [200, 150];  // pixels of a picture that is examined
 
 function wait(milliseconds) {
@@ -82,6 +83,11 @@ async function lost(article, view, known) {
   return found;
 }
 
+function cut(article) {
+  const boxes = [...article.querySelectorAll("div.highlight pre")].filter((box) => box.scrollWidth > box.clientWidth);
+  return boxes.map((box) => `code scrolls sideways, ${box.scrollWidth} pixels in ${box.clientWidth}: ${box.textContent.slice(0, 40)}`);
+}
+
 async function look(pages, widths, themes) {
   const found = [];
   for (const width of widths) for (const theme of themes) {
@@ -94,8 +100,11 @@ async function look(pages, widths, themes) {
       await load(frame, page);
       const view = frame.contentWindow, root = frame.contentDocument.documentElement;
       const article = root.querySelector(".bd-article-container") ?? root.querySelector("main");  // of the search page
+      const written = !page.slice(1).includes("/");  // by hand; pages of source code are in folders
+      for (const fold of article.querySelectorAll("details.drawn")) fold.open = true;
       const known = new Map();
       const wrong = [...faint(article, view, known), ...(await lost(article, view, known))];
+      if (written && width >= DESK) wrong.push(...cut(article));
       if (root.dataset.theme !== theme) wrong.push(`the theme is ${root.dataset.theme}`);
       for (const box of [root, article]) {
         if (box.scrollWidth > box.clientWidth) wrong.push(`scrolls sideways, ${box.scrollWidth} pixels in ${box.clientWidth}`);

@@ -16,6 +16,7 @@ import dask
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from logo import logo
 
 import dask_odm as odm
 from dask_odm.cli import main
@@ -38,6 +39,7 @@ JOBS = {  # of a batch system: started here as processes, by the same package
     'job_script_prologue=["export DASK_CONFIG=$HOME/dask-odm.yaml"]': 'scheduler_options={"dashboard_address": ":0"}',
     "maximum_jobs=20": "maximum_jobs=2",
 }
+PICTURE = re.compile(r"^:::+\{picture\} (\w+)\n:alt: (.+)\n\n((?:.+\n)*?.+)\n:::", re.MULTILINE)
 TRIED_ELSEWHERE = {"docker", "helm", "kind", "kubectl"}  # by the tests of the chart, as far as they can be
 
 
@@ -198,6 +200,17 @@ def test_links_lead_somewhere(page: str) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in map(slug, headings), link
+
+
+def test_pictures_are_drawn_by_a_script_and_told_in_words() -> None:
+    """Each has a text for who cannot see it, and a sentence on what to see."""
+    found = [each for text in TEXTS.values() for each in re.findall(PICTURE, text)]
+    assert {name for name, _, _ in found} == {path.stem for path in (ROOT / "docs" / "pictures").glob("*.py")}
+    assert [name for name, alt, said in found if len(alt.split()) < 5 or not said.endswith(".")] == []
+
+
+def test_the_logo_is_what_its_script_draws() -> None:
+    assert logo() == (ROOT / "docs" / "logo.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -20,6 +20,8 @@ BESIDE = sorted(
 )
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/README.md", *BESIDE, *DOCS)
 LONGEST = 40  # words of a sentence that can be read aloud once
+COLUMNS = 78  # of code, which a page shows without scrolling
+README_WORDS = 350
 FORBIDDEN = {  # what is wrong with them: the words, in any case
     "call a thing simple": "simply|just|easy|easily|obvious(ly)?|of course|basically|clearly|trivial(ly)?|painless",
     "praise": "powerful|seamless(ly)?|effortless(ly)?|elegant(ly)?|blazing|state-of-the-art|cutting-edge",
@@ -116,6 +118,25 @@ def test_a_sentence_comes_before_a_table(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     before = re.findall(r"^(.*)\n\n(?=\|.*\n\|[-| :]+\|$)", text, re.MULTILINE)
     assert [line for line in before if line.startswith(("#", "|"))] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_fits_its_box(page: str) -> None:
+    """A comment that would make a line too long stands above it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^ *```.*?^ *```", text, re.MULTILINE | re.DOTALL)
+    long = [line for block in blocks for line in block.splitlines() if len(line) > COLUMNS]
+    assert page.startswith(("benchmarks/", "tests/")) or long == []  # those are not on the site
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    """Its code and its table are counted, too."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.sub(r"<[^>]*>|\]\([^)]*\)", " ", text)
+    assert len(re.findall(r"\S*\w\S*", shown)) <= README_WORDS
+    assert re.search(r"^```python\n(?:.*\n){,8}```$", text, re.MULTILINE), "seven lines, and one between"
+    commands = re.findall(r"\bmake (\w+)", text)
+    assert {"demo", "test"} <= set(commands)
 
 
 def test_how_to_pages_begin_with_what_their_reader_can_do() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 import dask_odm as odm
@@ -48,6 +50,8 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
         raise click.UsageError("--proba, --decision-function and --sets exclude each other.")
     if out == STDOUT and as_json:
         raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
+    if os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
+        raise click.UsageError(f"OUT '{printable(out)}' is SRC, whose rows it would replace.")
     of_cube = is_cube(source)
     if not of_cube:
         check_predictions(out, overwrite=overwrite)

@@ -30,6 +30,7 @@ from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, Progress, report
+from dask_odm.printing import quoted
 from dask_odm.progress import shown_if_long
 
 logger = logging.getLogger("dask_odm")
@@ -191,13 +192,15 @@ def ingest(
             per_class=per_class, fraction=fraction, seed=seed, text=text, columns=columns,
             sparse=weigh_words or sparse,
         )  # fmt: skip
-        told = {"words": categories, "numbers": numbers, "max_levels": max_levels, "ids": ids}
-        survey = _survey(rows, told) if text is None and columns is None and not sparse else None
+        survey = None
+        if rows.is_table and text is None and columns is None and not sparse:
+            names = rows.feature_names or list(map(str, rows.called))
+            survey = Survey(names, words=categories, numbers=numbers, max_levels=max_levels, ids=ids)
         if survey is None and (categories or numbers):
             raise InputError("categories and numbers name columns of tables, without text, columns or sparse.")
         reading = Reading(dtype=dtype, block_bytes=block_bytes, sparse=sparse)
         filling = _Filling(writers, rows, target, split, drop_missing, reading)
-        complete = filling.weigh() if weigh_words else filling.survey(survey)
+        complete = filling.weigh() if weigh_words else filling.survey(survey, is_plain=not categories)
         _say_what_was_rounded(rows)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
@@ -254,11 +257,6 @@ def _prepare(writers: Sequence[StoreWriter], rows: TableSource, encoder: LabelEn
         )
 
 
-def _survey(rows: TableSource, told: dict[str, Any]) -> Survey | None:
-    """Return the survey of the columns of a source, by what the user ``told``; None if it has no such columns."""
-    return Survey(rows.feature_names or list(map(str, rows.called)), **told) if rows.is_table else None
-
-
 @dataclass(frozen=True)
 class _Filling:
     """Filling of stores with the rows of a source, which may be kept aside until a recipe is known."""
@@ -293,39 +291,46 @@ class _Filling:
         _prepare(self.writers, rows, encoder)
         return complete
 
-    def survey(self, survey: Survey | None) -> CompleteRows:
-        """Fill the stores with the features of columns: these themselves if all are numbers, else by a recipe."""
+    def survey(self, survey: Survey | None, *, is_plain: bool) -> CompleteRows:
+        """Fill the stores with the features of columns by a recipe, or with the columns themselves if all are numbers.
+
+        ``is_plain`` says that they may be.
+        """
         rows = self.rows
         if survey is None:
             return self.fill()
-        if not survey.names_kinds and not rows.is_read_once:
-            rows.read_by(survey, is_plain=True, drops_gaps=self.drop)
+        rows.survey = survey
+        rows.drops_gaps = self.drop
+        rows.tries_numbers = is_plain and not rows.is_read_once
+        if rows.tries_numbers:
             try:
                 return self.fill()
             except NeedsRecipeError:
                 for writer in self.writers:
                     writer.restart()
-        rows.read_by(survey, is_plain=False, drops_gaps=self.drop)
+        rows.tries_numbers = False
         while True:
             survey.restart()
             with self._kept() as kept:
                 complete, encoder = self._into(kept)
+                if survey.wrong is None:
+                    self._encode(survey, kept)
+                    _prepare(self.writers, rows, encoder)
+                    return complete
                 if rows.is_read_once:
-                    survey.require_right(rows.description)
-                if survey.is_wrong:  # it has the right kinds of all columns now
-                    continue
-                self._encode(survey, kept)
-            _prepare(self.writers, rows, encoder)
-            return complete
+                    raise InputError(
+                        f"{rows.description}: column {quoted(survey.wrong)} holds other than it began with, and a "
+                        "stream is read only once; say that it holds words by categories= (--category), or read a file."
+                    )
 
     def _encode(self, survey: Survey, kept: Sequence[KeptRows]) -> None:
         """Fill the stores with the features that the values of columns become by the recipe of the first ones."""
         rows = self.rows
-        coding = survey.coding(kept[0].rows_alone, self.reading.dtype, rows.description)
-        is_needed = not coding.recipe.is_plain or not rows.is_read_once  # else they were read as numbers at once
-        rows.columns = coding.recipe if is_needed else None
-        rows.feature_names = coding.recipe.feature_names
-        self._write(kept, coding.encode, coding.recipe.n_features, "encode")
+        recipe, encode = survey.recipe(kept[0].rows_alone, self.reading.dtype, rows.description)
+        is_needed = not recipe.is_plain or not rows.is_read_once  # else they were read as numbers at once
+        rows.columns = recipe if is_needed else None
+        rows.feature_names = recipe.feature_names
+        self._write(kept, encode, recipe.n_features, "encode")
 
     def _into(self, sinks: Sequence[StoreWriter | KeptRows]) -> tuple[CompleteRows, LabelEncoder]:
         """Append the complete rows to the stores, or keep them."""
@@ -336,7 +341,8 @@ class _Filling:
     def _kept(self) -> Iterator[list[KeptRows]]:
         """Provide a place to keep the rows of each store."""
         with ExitStack() as stack, scratch_folder() as folder:
-            yield [stack.enter_context(KeptRows(os.path.join(folder, str(i)))) for i in range(len(self.writers))]
+            paths = [os.path.join(folder, str(i)) for i in range(len(self.writers))]
+            yield [KeptRows(stack.enter_context(open(path, "w+b"))) for path in paths]
 
     def _write(self, kept: Sequence[KeptRows], made: Callable[[Any], Any], features: int, task: str) -> None:
         """Append to the stores what is ``made`` of their kept rows: so many dense ``features`` a row."""

@@ -192,7 +192,8 @@ class Kernel(ABC):
     def multiply(self, tile: Array, sides: Sides) -> None:
         """Compute what `products` does from a stored C-contiguous ``tile`` (n, m)."""
         u, v = (np.array([] if x is None else x, tile.dtype) for x in (sides.u, sides.v))  # contiguous and writable
-        multiply_tile(tile, u, v, sides.by_row, np.empty(0) if sides.by_column is None else sides.by_column)
+        by_column = np.empty(0) if sides.by_column is None else sides.by_column
+        multiply_tile(tile, u, v, np.zeros(len(by_column), tile.dtype), sides.by_row, by_column)
 
     def parameters(self) -> dict[str, Any]:
         """Return name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""

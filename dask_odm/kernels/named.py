@@ -1,6 +1,6 @@
 """The kernels that have a name: linear, polynomial, Gaussian radial basis function (RBF) and Laplacian.
 
-`loops.store_loop` computes tiles of the two that depend on the distance between rows; there, a distance stays in the
+`loops.tile_loop` computes tiles of the two that depend on the distance between rows; there, a distance stays in the
 cache until it has become a kernel value. For many features `RBF` uses BLAS, which is faster then.
 """
 
@@ -12,15 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Panels
-from dask_odm.kernels.loops import (
-    LOG2,
-    entry_loop,
-    exp2_float32,
-    exp2_float64,
-    padded,
-    step_of,
-    store_loop,
-)
+from dask_odm.kernels.loops import LOG2, exp2, padded, step_of, tile_loop
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
@@ -105,14 +97,12 @@ class _Radial(Kernel):
         if not isinstance(right, Panels):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.dtype) if out is None else out
-        narrow = left.dtype == np.float32
-        address = entry_loop(step_of(left.shape[1]), self._manhattan, narrow).address
         flat = (left.reshape(-1), right.values.reshape(-1), len(left), len(right), left.dtype.type(self.bias))
-        store_loop(narrow)(address, *flat, out.reshape(-1))
+        memory = np.empty(4 * BLOCK, left.dtype)
+        tile_loop(step_of(left.shape[1]), self._manhattan)(*flat, memory, out.reshape(-1))
         return out
 
     def finish(self, tile: Array) -> None:
-        exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
         exp2(tile.reshape(-1), tile.dtype.type(self.bias))
 
     def diagonal(self, X: Any) -> Array:

@@ -8,18 +8,16 @@ cannot keep sums there from one feature to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from dask_odm.kernels.base import Kernel, Panels
-from dask_odm.kernels.loops import power_float32, power_float64, store_four
+from dask_odm.kernels.loops import power
 from dask_odm.kernels.named import RBF
 from dask_odm.linalg.csr_rows import CSRRows
-from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order
+from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order, pointer
 from dask_odm.typing import Array
 
 LISTED_COLUMNS = 64  # columns of a panel
@@ -67,17 +65,10 @@ class SkippingTiles:
         """Return κ of packed rows, (n, m); ``out`` must be C-contiguous."""
         dtype = left.values.dtype
         out = np.empty((len(left), len(right)), dtype) if out is None else out
-        skip_loop(dtype == np.float32)(
-            left.starts,
-            left.features,
-            left.values,
-            right.values.reshape(-1),
-            right.values.shape[1],
-            len(left),
-            len(right),
-            dtype.type(self.kernel.bias),
-            out.reshape(-1),
-        )
+        memory = np.empty(4 * LISTED_COLUMNS, dtype)
+        panels, width = right.values.reshape(-1), right.values.shape[1]
+        bias = dtype.type(self.kernel.bias)
+        _fill(left.starts, left.features, left.values, panels, width, bias, memory, out)
         return out
 
 
@@ -122,26 +113,25 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
     starts[starts.size - 1] = at
 
 
-@cache
-def skip_loop(narrow: bool) -> Callable[..., None]:
-    """Return the loop that computes a tile from listed rows and panels, in float32 if ``narrow``."""
+@compiled_in_order
+def _fill(
+    starts: Array, features: Array, values: Array, panels: Array, width: int, bias: float, memory: Array, tile: Array
+) -> None:  # fmt: skip
+    """Fill ``tile`` (n, m) from listed rows and panels, by ``memory`` (4 · `LISTED_COLUMNS`,).
 
-    @compiled_in_order
-    def store(
-        starts: Any, features: Any, values: Any, panels: Any, width: int, n: int, m: int, bias: Any, tile: Any
-    ) -> None:
-        """Fill the flat ``tile`` (n, m). A panel is used for all rows while it is in the second-level cache."""
-        entries = np.zeros(4 * LISTED_COLUMNS, values.dtype)
-        for begin in range(0, m, LISTED_COLUMNS):
-            end = min(m, begin + LISTED_COLUMNS)
-            for four in range(starts.size - 1):
-                sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, entries)
-                if narrow:
-                    store_four(power_float32, entries, LISTED_COLUMNS, tile, n, m, 4 * four, begin, end, bias)
-                else:
-                    store_four(power_float64, entries, LISTED_COLUMNS, tile, n, m, 4 * four, begin, end, bias)
-
-    return store
+    A panel is used for all rows while it is in the second-level cache.
+    """
+    n, m = tile.shape
+    entries = pointer(memory)
+    out = pointer(tile)
+    for begin in range(0, m, LISTED_COLUMNS):
+        columns = min(m - begin, LISTED_COLUMNS)
+        for four in range(starts.size - 1):
+            sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, memory)
+            for r in range(min(4, n - 4 * four)):
+                at = (4 * four + r) * m + begin
+                for j in range(columns):
+                    out[at + j] = power(entries[r * LISTED_COLUMNS + j]) + bias
 
 
 @Emitted
@@ -161,7 +151,7 @@ def sum_products(
         small = ir.IntType(32)
         scalar = context.get_value_type(values.dtype)
         itemsize = context.get_abi_sizeof(scalar)
-        vector_bytes, vectors = _registers()
+        vector_bytes, vectors = _registers(context)
         lanes = ir.VectorType(scalar, vector_bytes // itemsize)
         nothing = ir.Constant(lanes, ir.Undefined)
         first = ir.Constant(ir.VectorType(small, lanes.count), None)
@@ -200,8 +190,6 @@ def sum_products(
     return types.void(features, values, start, stop, panels, at, entries), generate
 
 
-def _registers() -> tuple[int, int]:
-    """Return the bytes of a vector register of this machine, and how many registers each row's sums may take."""
-    import llvmlite.binding as llvm
-
-    return (64, 4) if llvm.get_host_cpu_features().get("avx512f") else (32, 2)
+def _registers(context: Any) -> tuple[int, int]:
+    """Return the bytes of a vector register that Numba compiles for, and how many registers a row's sums may take."""
+    return (64, 4) if "+avx512f" in context.codegen().magic_tuple()[2] else (32, 2)

@@ -19,7 +19,8 @@ from dask_odm.linalg.threads import heard
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-_FAST = {"nogil": True, "fastmath": True, "error_model": "numpy"}
+_IN_ORDER = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_FAST = _IN_ORDER | {"fastmath": True}
 COMPILING = (
     "Numba compiles code of dask_odm for this machine, once: some seconds now, and where other code is first used "
     "('dask-odm warmup' compiles all of it beforehand)"
@@ -67,18 +68,13 @@ class Loop:
     def _make(self) -> Any:
         import numba
 
-        made = self._cached(numba.njit)
+        try:
+            made = numba.njit(**self._options)(self._function)
+        except Exception:
+            made = numba.njit(**self._options | {"cache": False})(self._function)
+            _tell_unkept()
         made.compile = partial(_compiled_without_fail, made._cache, made.compile)
         return made
-
-    def _cached(self, decorator: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the function that Numba's ``decorator`` makes, without a cache if caching fails."""
-        try:
-            return decorator(*arguments, **self._options)(self._function)
-        except Exception:
-            made = decorator(*arguments, **self._options | {"cache": False})(self._function)
-            _tell_unkept()
-            return made
 
     def _take_in_others(self) -> None:
         """Replace the loops that this one calls by Numba's functions in its module."""
@@ -121,24 +117,6 @@ def _named(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
 
 
-class Pointed(Loop):
-    """A loop that others call by its address, instead of having it compiled into each of them."""
-
-    def __init__(self, function: Callable[..., Any], signature: str, **options: Any) -> None:
-        super().__init__(function, **options)
-        self._signature = signature
-
-    @property
-    def address(self) -> int:
-        """Address of the machine code, valid as long as this object lives."""
-        return int((self.made() if self._made is None else self._made).address)
-
-    def _make(self) -> Any:
-        import numba
-
-        return self._cached(numba.cfunc, self._signature)
-
-
 class Emitted(Loop):
     """A helper of loops that Numba cannot write itself: its function generates LLVM instructions.
 
@@ -151,6 +129,22 @@ class Emitted(Loop):
         return intrinsic(self._function)
 
 
+@Emitted
+def pointer(typing: Any, array: Any) -> Any:
+    """Return the address of a C-contiguous array's numbers, by which a loop reads and writes them as a flat array.
+
+    It regards neither shape nor sign of an index, so Numba compiles it in two thirds of the time.
+    """
+    from numba import types
+
+    assert array.layout == "C"
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, given[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """Make a loop that is called from Python."""
     return Loop(function, cache=True, **_FAST)
@@ -158,12 +152,12 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def compiled_in_order(function: Callable[..., Any]) -> Any:
     """Make a loop whose sums keep their order."""
-    return Loop(function, cache=True, nogil=True, error_model="numpy")
+    return Loop(function, cache=True, **_IN_ORDER)
 
 
-def pointed(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """Make a loop of Numba's ``signature`` that other loops call by its `Pointed.address`."""
-    return lambda function: Pointed(function, signature, cache=True, **_FAST)
+def called(function: Callable[..., Any]) -> Any:
+    """Make a helper that loops call and Python cannot, which spares compiling how Python would."""
+    return Loop(function, cache=True, no_cpython_wrapper=True, **_FAST)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -98,18 +98,15 @@ def held_as_predicted(
     return _with_figures(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
-def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) -> None:
-    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them, as `_predicted` does.
-
-    If the model's rows are ``gathered`` from workers, these may still hold what they read.
-    """
+def require_prediction(kernel: Kernel, data: TrainingData) -> None:
+    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them (`_predicted`)."""
     if data.in_memory:
         return
     needed = 0
     if not data.is_sparse:  # sparse rows are not made dense
         needed = predicting_bytes(Shape(kernel, data.rows, data.features, data.raw_dtype.itemsize, 1), data.rows)
     if data.cluster.client is not None:
-        needed += (3 if gathered else 2) * data.nbytes  # the model as it is sent, and as it is unpacked
+        needed += 3 * data.nbytes  # the model as it is sent, and as it is unpacked, beside what a worker read to solve
     what = f"Predicting by a model of up to {data.rows} rows"
     data.require_pass(PassBytes(8, 3 * 8, needed), what, ("solver='landmark'", "fewer rows"))
 
@@ -150,7 +147,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     far = _farthest(statistics, shift)
     moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
     moved += unit * (0.0 if scaling is None else float(weights @ far))
-    stiffness = fit.odm.lam / fit.odm.low**2
+    stiffness = fit.odm.stiffness
     written = 4.0 * unit * claim.primal + 4.0 * unit**2 * stiffness  # of the scores themselves, which are about 1 ± θ
     return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
 
@@ -201,8 +198,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
     a, own = _coefficients(model, kernel)
     units, largest = 0.0, math.inf
     if isinstance(model, KernelModel):  # else values are a user's, whose rounding is unknown
-        far = np.abs(model.scaling.factor) * _farthest(data.statistics(), model.scaling.shift)
-        units, largest = kernel.float64_errors(far)
+        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics(fit.kernel.scale)))
     error = (SUM_ERROR + units) * UNIT
     whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
     square = TOGETHER * error * whole
@@ -210,7 +206,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
         merged, once = _merged(a, own, model)
         cancelling = 4.0 * UNIT * whole  # of sums of cancelling coefficients
         square = TOGETHER * error * float(merged**2 @ once) + cancelling
-    stiffness = fit.odm.lam / fit.odm.low**2
+    stiffness = fit.odm.stiffness
     slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
     slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # losses' slopes may be so far from s
     moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))

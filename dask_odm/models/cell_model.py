@@ -181,10 +181,9 @@ class LocalModel(KernelModel):
         starts = arrays["starts"]
         intercept = arrays["intercept"]
         require_finite_parts({"intercept": intercept})
-        plain = {name: arrays[name] for name in KernelModel.parts}
         if intercept.ndim != 2 or len(intercept) != cells or not cells:
             raise ValueError(f"an intercept of shape {intercept.shape} for {cells} cells")
-        found = cls._checked_parts(description, plain | {"intercept": intercept[0]})
+        found = cls._checked_parts(description, arrays | {"intercept": intercept[0]})
         if not starts_divide(starts, cells, found["support"].shape[0]):
             raise ValueError("cells that do not divide the support vectors")
         return found | {"intercept": intercept, "starts": starts}
@@ -207,7 +206,7 @@ class CellModel(LocalModel):
         if found.kernel.name != RBF.name or self.is_sparse or not found.support.shape[0]:
             return found
         # seen from one of the cell's own rows, distances within it lose fewer digits than from the middle of all cells
-        return replace(found, scaling=replace(found.scaling, shift=np.asarray(found.support[:1][0], np.float64)))
+        return replace(found, scaling=found.scaling.seen_from(found.support[:1][0]))
 
     def arrays(self) -> dict[str, Any]:
         return super().arrays() | vars(self.tree) | {"starts": self.starts, "gammas": self.gammas}
@@ -218,9 +217,9 @@ class CellModel(LocalModel):
         tree = CellTree(*(arrays[name] for name in ("planes", "thresholds", "children")))
         require_finite_parts({name: arrays[name] for name in ("planes", "thresholds")})
         tree.require_sound()
-        if tree.planes.shape[1:] != arrays["shift"].shape:
-            raise ValueError(f"planes of shape {tree.planes.shape}")
         found = cls._checked(description, arrays, tree.count)
+        if tree.planes.shape[1:] != found["support"].shape[1:]:
+            raise ValueError(f"planes of shape {tree.planes.shape}")
         gammas = arrays["gammas"]
         require_finite_parts({"gammas": gammas})
         if gammas.shape != (tree.count,) or not (gammas > 0).all():
@@ -254,10 +253,10 @@ class ClusterModel(LocalModel):
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
         rows, labels, norms = (arrays[name] for name in ("means", "labels", "norms"))
         require_finite_parts({"means": rows, "norms": norms})
-        if norms.ndim != 1 or rows.ndim != 2 or rows.shape[1:] != arrays["shift"].shape:
+        held = cls._checked(description, arrays, len(norms))
+        if norms.ndim != 1 or rows.ndim != 2 or rows.shape[1:] != held["support"].shape[1:]:
             raise ValueError(f"means of shape {rows.shape} and norms of shape {norms.shape}")
         numbered = labels.dtype == np.int64 and labels.shape == rows.shape[:1]
         if not numbered or not np.array_equal(np.unique(labels), np.arange(len(norms))):
             raise ValueError(f"labels of type {labels.dtype} and shape {labels.shape} for {len(norms)} clusters")
-        held = cls._checked(description, arrays, len(norms))
         return cls(**held, groups=Groups(held["kernel"], rows, norms, labels))

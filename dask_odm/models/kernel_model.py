@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -37,6 +37,7 @@ PREDICTED_BYTES = 8 << 20  # most bytes of such rows in float64, if they are mor
 PREDICTED_ENTRIES = 1 << 18
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
 NARROW_ERROR = 0.2  # error bound above which too many rows would be computed again; most values are near ±1
+ON_RANKS = " on ranks"  # in the kind of a model whose features are mapped to ranks
 # support rows, machines that use any of them, these machines' coefficients
 Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
@@ -84,7 +85,7 @@ class KernelModel(Model):
     double_precision: bool = False
     lacking: tuple[int, ...] = ()
     kind: ClassVar[str] = "kernel"
-    parts: ClassVar[tuple[str, ...]] = ("shift", "factor", "support_vectors", "coefficients", "intercept")
+    parts: ClassVar[tuple[str, ...]] = (*Scaling.parts, "support_vectors", "coefficients", "intercept")
 
     @property
     def features(self) -> int:
@@ -108,6 +109,9 @@ class KernelModel(Model):
         compiler.
         """
         return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
+
+    def rescaled(self, unit: float, mean: float) -> Self:
+        return replace(self, coefficients=unit * self.coefficients, intercept=unit * self.intercept + mean)
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]
@@ -270,12 +274,13 @@ class KernelModel(Model):
             yield slice(start, min(start + step, last))
 
     def arrays(self) -> dict[str, Any]:
-        scaling = self.scaling
-        held = (scaling.shift, scaling.factor, self.support, self.coefficients, self.intercept)
-        return dict(zip(KernelModel.parts, held, strict=True))
+        own = {"support_vectors": self.support, "coefficients": self.coefficients, "intercept": self.intercept}
+        return self.scaling.arrays() | own
 
     def description(self) -> dict[str, Any]:
         found = super().description() | {"kernel": self.kernel.parameters()}
+        if self.scaling.ranks is not None:  # which other versions must not overlook
+            found["kind"] += ON_RANKS
         return found | ({"double_precision": True} if self.double_precision else {})
 
     @classmethod
@@ -286,14 +291,15 @@ class KernelModel(Model):
     @classmethod
     def _checked_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a kernel model; raise ValueError if the arrays do not fit each other."""
-        shift, factor, support, coefficients, intercept = (arrays[name] for name in KernelModel.parts)
+        support, coefficients, intercept = (arrays[name] for name in ("support_vectors", "coefficients", "intercept"))
         held = {name: arrays[name] for name in KernelModel.parts if isinstance(arrays[name], np.ndarray)}
         require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
         KERNEL(description.get("kernel"), "its kernel")
-        d = len(shift)
+        scaling = Scaling.of_arrays(arrays)
+        d = len(scaling.shift)
         if support.dtype.kind != "f":
             raise ValueError(f"support vectors of type {support.dtype}")
-        if not d or support.shape[1:] != (d,) or factor.shape != (d,):
+        if support.shape[1:] != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
         pairs = checked_pairs(len(intercept), description)
         if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), pairs), support.shape[0]):
@@ -301,7 +307,7 @@ class KernelModel(Model):
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
-        kernel, scaling = from_parameters(description["kernel"]), Scaling(shift, factor)
+        kernel = from_parameters(description["kernel"])
         lacking = checked_lacking(pairs or len(intercept), description)
         found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}

@@ -16,6 +16,8 @@ import cells_store
 import csv_tables
 import dask
 import defaults
+import first_fits
+import flat
 import kernel_tiles
 import landmarks
 import left_out
@@ -24,6 +26,7 @@ import many_classes
 import mdd_rivals
 import mixed_tables
 import mixing_shards
+import numba
 import pytest
 import real_data
 import saddle_rivals
@@ -31,6 +34,7 @@ import small_data
 import texts
 import trust
 import versions
+from numba.core import event
 from sklearn.datasets import load_iris
 
 import benchmarks.weight.__main__ as weight
@@ -203,6 +207,16 @@ def test_small_data_beside_its_rivals(capsys) -> None:
     assert all(line.count("|") == 8 for line in lines[2:])
 
 
+def test_first_fits_tell_what_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    first_fits.main(["--here", "--rows", "60", "--cases", "float32"])
+    assert "| float32, 60 × 20 |" in capsys.readouterr().out
+    loop = numba.njit(lambda x: x + 1)
+    with event.install_listener("numba:compile", first_fits.Compilations()) as seen:
+        loop(1.0)
+    ((seconds, name, types),) = seen.found
+    assert [seconds > 0, name.endswith("<lambda>"), types] == [True, True, "float64"]
+
+
 def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(busy, "SHORT_SECONDS", 0.0)
     busy.main(["MDDRidge", "--rows", "500", "--repeats", "1", "--load", "1"])
@@ -251,6 +265,25 @@ def test_cells_are_measured_beside_their_rivals(
         assert min(map(float, line[5:10])) > 0
     assert float(lines[0][-1]) <= 1e-2
     assert lines[3][-1] == cells.NONE
+
+
+def test_fits_are_measured_over_lam_and_gamma(
+    few_rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solvers = ["exact", "landmarks:50", "newton", "mnp", "ridge"]
+    figure = ["--figure", str(tmp_path / "flat.png")] if find_spec("matplotlib") else []
+    monkeypatch.setattr(flat, "own_process", here(flat.main))
+    size = ["--rows", "300", "--lams", "1", "100", "--gammas", "1", "4"]
+    flat.main(["svmguide1", "--data", str(few_rows), "--solvers", *solvers, *size, *figure])
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    head, *rows = (line for line in lines if len(line) == len(flat.HEAD))
+    assert [row[2] for row in rows] == [solver for solver in solvers for _ in range(4)]
+    for row in (dict(zip(head, each, strict=True)) for each in rows):
+        assert min(float(row["accuracy"]), float(row["SVC, accuracy"])) > 0.5
+        assert row["solver"] in ("mnp", "ridge") or float(row["gap"]) <= 1e-3
+    _, *even = (line for line in lines if len(line) == len(flat.EVEN_HEAD))
+    assert all(float(line[4]) >= 1.0 for line in even)
+    assert len(even) == 10
 
 
 def test_a_row_is_made_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
     assert run("predict", model, missing, "-", status=2).stderr.endswith("float32; ingest with --dtype float64.\n")
     frame.assign(word="x").to_csv(missing, index=False, header=False)  # and there is no label to choose
     line = run("predict", model, missing, "-", status=2).stderr
-    assert "column 2: 'x' is not a number; sparse rows, and those of a model of numbers, hold" in line
-    assert ": leave it out with --drop" in line
+    assert "column 2 ('x' in line 1) holds no numbers; sparse rows, and those of a model of numbers" in line
+    assert ": leave other columns out, of files by --drop" in line
     assert "--label" not in line
     line = run("predict", model, labels, "-", status=2).stderr
     assert line == f"dask-odm: '{labels}' does not exist; check the path.\n"
@@ -183,6 +183,11 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
         "dask-odm: --resume needs the path of a checkpoint; pass --checkpoint.\n"
     )
     assert "make one with 'dask-odm ingest'" in run("fit", folder / "bare.csv", model, status=2).stderr
+    own = tmp_path / "own.csv"
+    own.write_bytes((folder / "bare.csv").read_bytes())
+    said = run("predict", folder / "model.zarr", own, own, "--overwrite", status=2).stderr
+    assert "is SRC, whose rows it would replace" in said
+    assert own.read_bytes() == (folder / "bare.csv").read_bytes()
     line = run("fit", store, model, "--kernel", "linear", "--solver", "exact", status=2).stderr
     assert "--solver exact is for kernels other than 'linear', which --solver newton learns" in line
 

@@ -218,8 +218,8 @@ def test_whole_numbers_that_are_rounded_are_told(tmp_path, caplog):
 
 
 def test_a_number_that_text_already_rounded_is_told_as_what_it_became(tmp_path, caplog):
-    (tmp_path / "a.csv").write_text("id,y\n1234567890123456789,0\n5,1\n")
-    ingest(tmp_path / "a.csv", tmp_path / "s.zarr", dtype="float64")
+    (tmp_path / "a.jsonl").write_text('{"id": 1234567890123456789, "y": 0}\n{"id": 5, "y": 1}\n')
+    ingest(tmp_path / "a.jsonl", tmp_path / "s.zarr", dtype="float64")
     (record,) = caplog.records
     assert "whole numbers are rounded, such as one to 1234567890123456768; leave" in record.getMessage()
 

@@ -150,6 +150,7 @@ def test_rows_in_memory(row, call):
         ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
+        ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
         ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
         ("Cells of one class each", {"solver": Cells(1)}),
         ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
@@ -157,7 +158,19 @@ def test_rows_in_memory(row, call):
         ("Function that is not a kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
         ("Function that is not a kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
     ],
-    ids=["memory", "landmark", "exact", "cells", "named", "pure", "each", "cell-memory", "indefinite", "asymmetric"],
+    ids=[
+        "memory",
+        "landmark",
+        "exact",
+        "cells",
+        "ranks",
+        "named",
+        "pure",
+        "each",
+        "cell-memory",
+        "indefinite",
+        "asymmetric",
+    ],
 )
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))

@@ -8,16 +8,13 @@ from sklearn.metrics.pairwise import laplacian_kernel
 
 import reference
 from dask_odm.kernels.base import Sides
-from dask_odm.kernels.loops import BLOCK, FEATURES, exp2_float32, exp2_float64
+from dask_odm.kernels.loops import BLOCK, FEATURES, exp2
 from dask_odm.kernels.named import RBF, WIDE, Laplacian
 from small_problems import matrix
 
 
-@pytest.mark.parametrize(
-    ("exp2", "dtype", "lowest", "unit"),
-    [(exp2_float32, np.float32, -126.0, 2.0**-23), (exp2_float64, np.float64, -1022.0, 2.0**-52)],
-)
-def test_exp2_is_right_to_two_units_in_the_last_place(exp2, dtype, lowest, unit):
+@pytest.mark.parametrize(("dtype", "lowest", "unit"), [(np.float32, -126.0, 2.0**-23), (np.float64, -1022.0, 2.0**-52)])
+def test_exp2_is_right_to_two_units_in_the_last_place(dtype, lowest, unit):
     t = np.concatenate([np.linspace(lowest, 0.0, 100_001), -np.geomspace(1e-12, 1.0, 10_000)]).astype(dtype)
     exact = np.exp2(t.astype(np.longdouble))
     out = t.copy()
@@ -25,8 +22,8 @@ def test_exp2_is_right_to_two_units_in_the_last_place(exp2, dtype, lowest, unit)
     assert np.abs(out / exact - 1.0).max() < 2 * unit
 
 
-@pytest.mark.parametrize(("exp2", "dtype"), [(exp2_float32, np.float32), (exp2_float64, np.float64)])
-def test_exp2_at_the_ends(exp2, dtype):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp2_at_the_ends(dtype):
     t = np.array([0.0, 1e-7, 5.0, -0.5, -1.0, -1.5, -1e30], dtype)
     exp2(t, dtype(0.0))
     np.testing.assert_allclose(t[:6], [1.0, 1.0, 1.0, 0.5**0.5, 0.5, 0.5**1.5], rtol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import io
 import logging
@@ -68,18 +67,6 @@ def test_no_thread_sees_a_loop_before_those_that_it_calls_are_made(monkeypatch):
     assert loop.is_made
 
 
-def test_a_loop_is_called_by_its_address():
-    @jit.pointed("void(CPointer(float64), int64)")
-    def double_all(x, n):
-        for i in range(n):
-            x[i] = _twice(x[i])
-
-    x = np.arange(3.0)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(double_all.address)
-    call(x.ctypes.data, 2)
-    np.testing.assert_array_equal(x, [0.0, 2.0, 2.0])
-
-
 @pytest.fixture
 def unkept(caplog):
     """Return how often it was said since then that compiled code is not kept."""
@@ -91,8 +78,6 @@ def test_loops_are_compiled_though_no_folder_can_keep_them(unkept):
     nowhere = eval("lambda x: 3.0 * x")  # Numba finds no folder for functions that have no file
     assert jit.compiled(nowhere)(2.0) == 6.0
     assert jit.compiled_in_order(nowhere)(2.0) == 6.0
-    pointed = jit.pointed("float64(float64)")(nowhere)
-    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(pointed.address)(2.0) == 6.0
     assert unkept() == 1
     assert "NUMBA_CACHE_DIR" in jit.UNKEPT
 

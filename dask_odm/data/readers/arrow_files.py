@@ -20,9 +20,9 @@ from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import Columns, Reading, columns_of_file, describe
+from dask_odm.data.readers.sources import Reading, columns_of_file, describe
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
-from dask_odm.data.readers.tables import NUMBERS_ONLY, label_values, refuse_columns
+from dask_odm.data.readers.tables import label_values
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
@@ -34,14 +34,15 @@ class ArrowTable:
 
     csr = None
 
-    def __init__(self, batch: Any, by: str = "") -> None:
+    def __init__(self, batch: Any) -> None:
         self._batch = batch
-        self._by = by  # how columns are left out, if by an option
         self.rows = batch.num_rows
 
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        others = [(columns.name(i), _other_type(self._batch.schema.field(i).type)) for i in wanted]
-        refuse_columns(where, others, f"{NUMBERS_ONLY}: leave other columns out{self._by}{columns.other_label}")
+    def other_type(self, i: int) -> str | None:
+        dtype = self._batch.schema.field(i).type
+        if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype) or types.is_null(dtype):
+            return None
+        return "dictionary, that is categorical" if types.is_dictionary(dtype) else str(dtype)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         numbers = np.empty((stop - start, len(wanted)))
@@ -96,7 +97,7 @@ def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any]) -> 
                 raise InputError(f"{path}: the columns are not those of {paths[0]}.")
             first = 0
             for batch, share in found:
-                table = folders.beside(ArrowTable(batch.select(held), " by drop= (--drop)"), path)
+                table = folders.beside(ArrowTable(batch.select(held)), path)
                 yield Batch(table, path, begin + int(size * share), first)
                 first += batch.num_rows
             begin += size
@@ -208,10 +209,3 @@ def _explained(path: str) -> Iterator[None]:
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be read; the file is damaged or of another format ({reason}).") from error
-
-
-def _other_type(dtype: Any) -> str | None:
-    """Return the name of a type that is none of numbers; None if it is."""
-    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype) or types.is_null(dtype):
-        return None
-    return "dictionary, that is categorical" if types.is_dictionary(dtype) else str(dtype)

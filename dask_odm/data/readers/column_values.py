@@ -7,12 +7,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import shown
 from dask_odm.data.store.column_recipe import LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
@@ -26,13 +27,6 @@ GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?")
 _TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0, "yes": 1.0, "no": 0.0}
-
-
-class TableOfColumns(Protocol):
-    """Rows of a table that yields its columns one by one."""
-
-    def column(self, i: int, start: int, stop: int) -> pd.Series:
-        """Return rows of a column."""
 
 
 class UnfitError(Exception):
@@ -77,24 +71,16 @@ def spelled(value: Any) -> str | None:
 
 
 def number_in(word: str) -> float | None:
-    """Return the number that a word spells in ASCII, without Python's underscores; None if it is none."""
-    try:
-        found = float(word)
-    except ValueError:
-        return None
-    return found if word.isascii() and "_" not in word else None
+    """Return the number that a word is, see `is_number`; None if it is none."""
+    return float(word) if is_number(word) else None
 
 
 def moment_in(word: str) -> tuple[float, bool] | None:
     """Return the seconds since 1970 of an ISO date, with or without time, or of a time of day; and whether of UTC."""
-    found = _DATE.fullmatch(word)
+    found = _DATE.fullmatch(f"1970-01-01T{word}" if _TIME.fullmatch(word) else word)
     if found is None:
-        found = _TIME.fullmatch(word)
-        if found is None:
-            return None
-        day, time, zone = "1970-01-01", word, None
-    else:
-        day, time, zone = found.groups()
+        return None
+    day, time, zone = found.groups()
     try:
         moment = np.datetime64(f"{day}T{time or '00:00'}", "us").astype(np.int64) / 1e6
     except ValueError:  # such as 30 February
@@ -167,12 +153,12 @@ def moments_in(column: pd.Series, *, zoned: bool) -> Array:
         column = column.dt.to_timestamp()
     if not types.is_datetime64_any_dtype(column.dtype):
         return mapped(column, lambda word: _moment(word, zoned))
-    if (getattr(column.dtype, "tz", None) is not None) != zoned:
-        present = column.notna().to_numpy()
-        if present.any():
-            raise UnfitError(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
-    if zoned:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    has_zone = getattr(column.dtype, "tz", None) is not None
+    if has_zone != zoned and column.notna().any():
+        row = int(np.argmax(column.notna()))
+        raise UnfitError(row, column.iloc[row])
+    if has_zone:
+        column = column.dt.tz_convert(None)  # to UTC
     moments = column.to_numpy(dtype="datetime64[us]")
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
 
@@ -207,26 +193,15 @@ def kind_in(column: pd.Series) -> str | None:
     return "boolean" if held == "boolean" else "date" if held in ("date", "datetime", "datetime64", "time") else "words"
 
 
-def values_by(
-    recipe: ColumnRecipe,
-    table: TableOfColumns,
-    places: Sequence[int],
-    start: int,
-    stop: int,
-    place: Callable[[int], str],
-) -> Array:
-    """Return the values (n, columns) of rows by a recipe, whose columns are at ``places`` of a table.
+def values_by(recipe: ColumnRecipe, held: Iterable[Any], rows: int, place: Callable[[int], str]) -> Array:
+    """Return the values (rows, columns) of the columns ``held`` by a recipe; those that it leaves out may be None.
 
     Raises InputError, with the ``place`` of the row, for a value that is not of its column's kind.
     """
-    values = np.empty((stop - start, len(recipe.columns)), order="F")
-    for j, (column, at) in enumerate(zip(recipe.columns, places, strict=True)):
-        if column.kind in LEFT_OUT:
-            values[:, j] = np.nan
-            continue
-        held = table.column(at, start, stop)
+    values = np.empty((rows, len(recipe.columns)), order="F")
+    for j, (column, series) in enumerate(zip(recipe.columns, held, strict=True)):
         try:
-            values[:, j] = _by(column, held)
+            values[:, j] = _by(column, series)
         except UnfitError as error:
             kinds = {"number": "a number", "boolean": "True or False", "words": "a word", "span": "a span of time"}
             date = f"a date such as 2023-08-01{'T12:00Z, with' if column.zoned else ', without'} a time zone"
@@ -234,7 +209,7 @@ def values_by(
                 f"{place(error.row)}, column {quoted(column.name)}: {shown(str(error.value))} is not "
                 f"{kinds.get(column.kind, date)}, as in the rows that were learned; mend it, or leave the value out."
             ) from None
-        if column.kind == "words" and len(held) >= MANY_ROWS and bool((values[:, j] == -1.0).all()):
+        if column.kind == "words" and rows >= MANY_ROWS and bool((values[:, j] == -1.0).all()):
             logger.warning(
                 "%s and following: column %s has none of the words that the model learned, such as %s.",
                 place(0), quoted(column.name), shown(column.levels[0])
@@ -242,7 +217,9 @@ def values_by(
     return values
 
 
-def _by(column: Column, held: pd.Series) -> Array:
+def _by(column: Column, held: Any) -> Any:
+    if column.kind in LEFT_OUT:
+        return np.nan
     if column.kind in ("number", "span"):
         return numbers_in(held, column.gap_words)
     if column.kind == "boolean":

@@ -9,22 +9,23 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dask_odm.data.readers.column_values import UnfitError, numbers_in, spelled
 from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
-from dask_odm.data.readers.tables import NUMBERS_ONLY, PandasTable
+from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
@@ -32,17 +33,9 @@ _NAMED_SEPARATOR = re.compile(rb'"?sep=([^\w\s]|\t)"?', re.IGNORECASE)  # Excel 
 MOST_COLUMNS = 100_000  # pandas takes some 0.1 ms for each column of each block
 _DECIMAL = re.compile(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)")  # a number with a decimal comma
 _COMMA_NUMBER = rf"^(\s*){_DECIMAL.pattern}(\s*)$"
-_COMMAS = re.compile(r"[+-]?[0-9][0-9.,]*,[0-9.,]*([eE][+-]?[0-9]+)?")  # a number with commas of any meaning
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # whose comma may also be between thousands
 _BLANK = " \t\r\n"
-_BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
-_MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
-_UNREADABLE = (ValueError, pd.errors.ParserError)
-_COMMA = (
-    "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
-    "says what the comma is."
-)
 
 
 class CsvSource(FrameSource):
@@ -77,13 +70,11 @@ class CsvSource(FrameSource):
         with ThreadPoolExecutor(1) as pool:
             ahead = None
             for body in chain(self._bodies(), [None]):
-                parsed = None
-                if body is not None:
-                    words = self._words()
-                    parsed = body, words, pool.submit(self._parse, body, words)
-                if ahead is not None:
-                    yield self._batch(*ahead)
-                ahead = parsed
+                words = self._words()
+                parsed, ahead = ahead, body and (body, words, pool.submit(self._parse, body, words))
+                if parsed is not None:
+                    yield self._batch(*parsed)
+                del parsed  # before the next text is read
 
     def _bodies(self) -> Iterator[TextBlock]:
         """Yield the blocks of text without header and comments, if they have rows."""
@@ -125,16 +116,14 @@ class CsvSource(FrameSource):
             raise self._explain(text, ValueError("a byte order mark"))
         if self._begins_too_wide(text):
             raise self._explain(text, ValueError("too many fields"))
-        frame = self._read(text, words)
+        try:
+            frame = self._read(text, words)
+        except (ValueError, pd.errors.ParserError) as error:
+            raise self._explain(text, error) from error
         odd = b"\r" in text.data and text.data.count(b"\r") != text.data.count(b"\r\n")
         if (odd or b'"' in text.data) and len(frame) != sum(1 for _ in text.lines(_content)):
             raise self._explain(text, ValueError("a line break within a line"))
         self._check_short_lines(text, frame)
-        booleans = self._booleans(frame, text)
-        if booleans:
-            if not self._takes_words:
-                raise self._explain(text, ValueError("booleans"))
-            frame = self._read(text, words | booleans)
         label = self._columns.label
         if self._decimal == "," and label is not None and label < self._count:
             frame[label] = frame[label].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
@@ -155,89 +144,38 @@ class CsvSource(FrameSource):
             return False
         return len(_loose_fields(first, self._separator)) > self._count
 
-    @property
-    def _takes_words(self) -> bool:
-        """Whether features need not be numbers."""
-        return self.survey is not None or self.columns is not None
-
     def _words(self) -> set[int]:
         """Return the places of the features that are known to hold other than numbers."""
-        if self.survey is not None:
-            kinds = [column.kind for column in self.survey.columns]
-        else:
-            kinds = [] if self.columns is None else [column.kind for column in self.columns.columns]
-        return {
-            i
-            for i, kind in zip(self._features, kinds, strict=False)
-            if 0 <= i < self._count and kind not in ("number", None)
-        }
+        known = self.survey or self.columns
+        columns: Sequence[Any] = () if known is None else known.columns
+        told = zip(self._features, columns, strict=False)
+        return {i for i, column in told if 0 <= i < self._count and column.kind not in ("number", None)}
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
-        """Return the fields: labels and known words as they are spelled, all else as numbers, NaN if missing."""
-        columns = self._columns
-        plain = [i for i in range(self._count) if i not in columns.texts and i not in words]
-        types = dict.fromkeys(range(self._count), object) | dict.fromkeys(plain, np.float64)
-        try:
-            if not self._with_gaps:
-                with suppress(*_UNREADABLE):
-                    return self._with_points(self._table(text, dtype=types, na_filter=False), words)
-            with suppress(*_UNREADABLE):
-                missing = dict.fromkeys(plain, _SPELLINGS)
-                frame = self._table(text, dtype=types, keep_default_na=False, na_values=missing)
-                self._with_gaps = True
-                return self._with_points(frame, words)
-            if not self._takes_words or not plain:  # without numbers, lines are wrong
-                return self._read_words(text)
-            more = (self._words_in_front(text) or set(plain)).difference(columns.texts, words)
-            return self._read(text, words | (more or set(plain)))
-        except _UNREADABLE as error:
-            raise self._explain(text, error) from error
-
-    def _words_in_front(self, text: TextBlock, lines: int = 100) -> set[int]:
-        """Return the places of the columns that hold other than numbers in the first lines of a block."""
-        rows = [_loose_fields(line, self._separator) for _, line in islice(text.lines(_content), lines)]
-        return {
-            i for row in rows for i, field in enumerate(row[: self._count]) if not self._is_number_or_missing(field)
-        }
-
-    def _with_points(self, frame: pd.DataFrame, words: Iterable[int]) -> pd.DataFrame:
-        """Return a frame with a decimal point in the numbers among words, if those of the file have a comma."""
-        for i in words if self._decimal == "," else ():
-            frame[i] = frame[i].astype(str).str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
-        return frame
-
-    def _read_words(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields of a block in which missing values have blanks around them or rare spellings."""
-        words = self._table(text, dtype=str, na_filter=False)
-        texts = {i for i in self._columns.texts if i < self._count}
-        places = [i for i in range(self._count) if i not in texts]
-        fields = pd.Series(words[places].to_numpy(dtype=object).ravel()).str.strip(_BLANK)
-        missing = fields.str.lower().str.lstrip("+-").isin(_MISSING)
-        column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column, since pandas is slow with many
-        numbers = pd.read_csv(
-            column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3, decimal=self._decimal
-        )
-        values = numbers[0].to_numpy().reshape(len(words), len(places))  # parsed as before, so the bits are the same
-        frame = pd.DataFrame(values, columns=places)
-        return pd.concat([frame, words[sorted(texts)]], axis=1).sort_index(axis=1) if texts else frame
-
-    def _table(self, text: TextBlock, **options: Any) -> pd.DataFrame:
-        return pd.read_csv(
+        """Return the fields: labels and words as they are spelled, columns of numbers as these, NaN if missing."""
+        spelled = words | self._columns.texts
+        plain = [i for i in range(self._count) if i not in spelled]
+        missing = {"keep_default_na": False, "na_values": dict.fromkeys(plain, _SPELLINGS)}
+        frame = pd.read_csv(
             io.BytesIO(text.data), sep=r"\s+" if self._separator == " " else self._separator, header=None,
-            names=range(self._count), index_col=False, engine="c", decimal=self._decimal, **options,
+            names=range(self._count), index_col=False, engine="c", decimal=self._decimal, low_memory=False,
+            dtype={i: object for i in spelled if i < self._count},
+            **missing if self._with_gaps else {"na_filter": False},
         )  # fmt: skip
-
-    def _booleans(self, frame: pd.DataFrame, text: TextBlock) -> set[int]:
-        """Return the places of numeric columns that have True and False only, which pandas reads as 1 and 0."""
-        if not any(letter in text.data for letter in (b"u", b"U", b"l", b"L")):
-            return set()
         kinds = frame.dtypes.to_numpy()
-        numbers = [i for i in range(self._count) if kinds[i] == np.float64 and frame[i].iat[0] in (0, 1, np.nan)]
-        suspects = [i for i in numbers if frame[i].isin([0, 1, np.nan]).all()]
-        if not suspects or not any(part in text.data for part in _BOOLEANS):
-            return set()
-        words = self._table(text, dtype=str, na_filter=False, usecols=suspects)
-        return {i for i in suspects if not words[i].map(self._is_number_or_missing).all()}
+        others = {i for i in plain if kinds[i].kind not in "iuf"}
+        if not others:
+            for i in words if self._decimal == "," else ():
+                frame[i] = frame[i].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
+            return frame
+        if not self._with_gaps:
+            self._with_gaps = True
+            return self._read(text, words)
+        frame = self._read(text, words | others)
+        for i in others:
+            with suppress(UnfitError):  # words stay such, but not numbers beside rare spellings of gaps
+                frame[i] = numbers_in(frame[i])
+        return frame
 
     def _explain(self, text: TextBlock, error: Exception) -> InputError:
         """Find the first bad line, and return the error that says what is wrong with it."""
@@ -248,34 +186,10 @@ class CsvSource(FrameSource):
                 fields = _split(text.path, number, line, self._separator)
             except InputError as unreadable:
                 return unreadable
-            complaint = self._complaint(fields)
-            if complaint:
-                return InputError(f"{text.path}, line {number}: {complaint}")
+            if len(fields) != self._count:
+                held = f"{len(fields)} field{'s' * (len(fields) > 1)}"
+                return InputError(f"{text.path}, line {number}: {held}, but there are {self._count} columns.")
         return InputError(f"{text.path}, from line {text.first_line}: not CSV ({error}).")
-
-    def _complaint(self, fields: list[str], most: int = 3) -> str | None:
-        """Return what is wrong with a line, naming at most ``most`` columns that are not numbers; None if all are."""
-        columns = self._columns
-        if len(fields) != self._count:
-            return f"{len(fields)} field{'s' * (len(fields) > 1)}, but there are {self._count} columns."
-        bad = [i for i, field in enumerate(fields) if i not in columns.texts and not self._is_number_or_missing(field)]
-        if not bad or self._takes_words:
-            return None
-        named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
-        more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
-        other = "it" if len(bad) == 1 else "them"
-        way_out = f"{NUMBERS_ONLY}: leave {other} out with drop= (--drop){columns.other_label}."
-        if all(_COMMAS.fullmatch(fields[i]) for i in bad):
-            way_out = _COMMA
-        if self._decimal == "," and all(is_number(fields[i]) for i in bad):
-            way_out = "other numbers have a decimal comma; write all of them alike."
-        return f"{', '.join(named)}{more} {'is not a number' if len(bad) == 1 else 'are not numbers'}; {way_out}"
-
-    def _is_number_or_missing(self, field: str) -> bool:
-        word = field.strip(_BLANK)
-        if self._decimal == "," and is_number(word):
-            return "." not in word
-        return _is_number_or_missing(word, commas=self._decimal == ",")
 
 
 @dataclass(frozen=True)
@@ -305,7 +219,7 @@ class _Opening:
         commas: set[str] = set()
         for i in set(range(len(self.fields))) - dropped:
             column = [row[i] for row in rows if i < len(row)]
-            if all(_is_number_or_missing(field, commas=True) for field in column):
+            if all(spelled(field) is None or self.is_number(field) for field in column):
                 if any("." in field for field in column):
                     return False
                 commas.update(field for field in column if _DECIMAL.fullmatch(field))
@@ -436,10 +350,3 @@ def _after_line(text: TextBlock, number: int) -> TextBlock:
         return text
     parts = text.data.split(b"\n", skip)
     return replace(text, data=parts[-1] if len(parts) > skip else b"", first_line=number + 1)
-
-
-def _is_number_or_missing(field: str, *, commas: bool) -> bool:
-    """Return whether a field is a number, with a decimal comma if there are such, or stands for a missing value."""
-    if field.lower().lstrip("+-") in _MISSING or is_number(field):
-        return True
-    return commas and _DECIMAL.fullmatch(field) is not None

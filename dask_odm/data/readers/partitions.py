@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.readers.lines import is_number
-from dask_odm.data.readers.sources import Columns, shown
+from dask_odm.data.readers.sources import shown
 from dask_odm.data.readers.tables import Table
 from dask_odm.errors import InputError
 
@@ -83,19 +83,11 @@ class _WithFolders:
         self._values = values
         self.rows = table.rows
 
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        self._table.require_numbers(where, columns, [i for i in wanted if i < self._begin])
-        for i in wanted:
-            if i >= self._begin and not self._is_number(i):
-                raise InputError(
-                    f"{where}: {columns.name(i)} (names of folders) holds no numbers, but "
-                    f"{shown(self._values[i - self._begin] or '')}; leave the column out with drop= (--drop)"
-                    f"{columns.other_label}."
-                )
-
-    def _is_number(self, column: int) -> bool:
-        value = self._values[column - self._begin]
-        return value is None or is_number(value)
+    def other_type(self, i: int) -> str | None:
+        if i < self._begin:
+            return self._table.other_type(i)
+        value = self._values[i - self._begin]
+        return None if value is None or is_number(value) else f"names of folders, such as {shown(value)}"
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[np.float64]:
         inner = [k for k, i in enumerate(wanted) if i < self._begin]

@@ -11,16 +11,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api import types
 
 from dask_odm.data.readers.column_values import (
-    TableOfColumns,
     UnfitError,
     kind_in,
     mapped,
@@ -28,7 +25,6 @@ from dask_odm.data.readers.column_values import (
     moments_in,
     number_in,
     numbers_in,
-    spelled,
     truths_in,
     word_in,
 )
@@ -49,7 +45,6 @@ TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
 COUNTED = 128  # columns of which medians are found at a time, in 64 MB
-_HALVES = np.r_[0xFFFF:0x7FFF:-1, 0:0x8000]  # upper halves of the bits of float32, in the order of the numbers
 
 _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -73,16 +68,11 @@ class _ColumnSurvey:
         self.listed: int | None = None  # rows after which the list was full
         self.rows = 0
 
-    def add(self, column: pd.Series, *, spells_all: bool) -> Array:
+    def values(self, column: pd.Series, *, spells_all: bool) -> Array:
         """Return the values of further rows, (n,); of words, their places in the list, −1 if it is full.
 
         ``spells_all`` says that all values were read from text, so that their type tells nothing.
         """
-        values = self._values(column, spells_all)
-        self.rows += len(column)
-        return values
-
-    def _values(self, column: pd.Series, spells_all: bool) -> Array:
         is_text = spells_all and len(column) > 0 and isinstance(column.iat[0], str)
         kind = "words" if is_text else kind_in(column)
         if kind is None:
@@ -105,41 +95,25 @@ class _ColumnSurvey:
 
     def _guess(self, column: pd.Series, kind: str, spells_all: bool) -> str:
         """Return the kind by the first rows with a value; of words, only if they are so many that a list is long."""
-        if kind == "words" and not self.is_category:
-            row = int(np.argmax(column.notna()))
-            word = word_in(column.iloc[row], row)
-            if spells_all and word is not None and number_in(word) is not None:
-                return "number"
-            found = None if word is None else moment_in(word)
-            if found is not None:
-                self.zoned = found[1]
-                return "date"
-        if kind == "date" and types.is_datetime64_any_dtype(column.dtype):
-            self.zoned = getattr(column.dtype, "tz", None) is not None
-        elif kind == "date":
-            found = moment_in(spelled(column[column.notna()].iloc[0]) or "")
-            self.zoned = found is not None and found[1]
-        return kind
+        row = int(np.argmax(column.notna()))
+        first = column.iloc[row]
+        if kind == "date":
+            self.zoned = getattr(first, "tzinfo", None) is not None
+        if kind != "words" or self.is_category:
+            return kind
+        word = word_in(first, row)
+        if word is None or (spells_all and number_in(word) is not None):
+            return kind if word is None else "number"
+        found = moment_in(word)
+        if found is None:
+            return kind
+        self.zoned = found[1]
+        return "date"
 
     def _listed(self, word: str) -> float:
-        code = self.words.get(word)
-        if code is None:
-            if len(self.words) >= MOST_WORDS:
-                return -1.0
-            code = self.words[word] = len(self.words)
-        return float(code)
-
-
-@dataclass(frozen=True, eq=False)
-class Coding:
-    """A recipe, and for each column that a survey listed the value of each word by its place in the list."""
-
-    recipe: ColumnRecipe
-    tables: Sequence[Array | None]
-
-    def encode(self, values: Array) -> Array:
-        """Return the features (n, d) of the values (n, columns) that the survey returned."""
-        return self.recipe.encode(values, self.tables)
+        if word not in self.words and len(self.words) >= MOST_WORDS:
+            return -1.0
+        return float(self.words.setdefault(word, len(self.words)))
 
 
 class Survey:
@@ -173,53 +147,31 @@ class Survey:
         self._ids = ids
 
     @property
-    def names_kinds(self) -> bool:
-        """Whether the user said of a column that it holds words, so that numbers may need a recipe, too."""
-        return any(column.as_told == "words" for column in self.columns)
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether values of earlier rows were read as a kind that their column is not."""
-        return any(column.is_wrong for column in self.columns)
-
-    def require_right(self, where: str) -> None:
-        """Raise InputError if some rows of a stream, which cannot be read again, were read as another kind."""
-        for column in self.columns:
-            if column.is_wrong:
-                raise InputError(
-                    f"{where}: column {quoted(column.name)} holds other than it began with, and a stream is read only "
-                    "once; say that it holds words by categories= (--category), or read a file."
-                )
+    def wrong(self) -> str | None:
+        """Name of a column of which earlier rows were read as a kind that it is not; None without one."""
+        return next((column.name for column in self.columns if column.is_wrong), None)
 
     def restart(self) -> None:
         """Forget all rows, but not of which kind the columns are."""
         for column in self.columns:
             column.restart()
 
-    def add(
-        self,
-        table: TableOfColumns,
-        places: Sequence[int],
-        start: int,
-        stop: int,
-        *,
-        spells_all: bool,
-        place: Callable[[int], str] = "row {}".format,
-    ) -> Array:
-        """Return the values (n, columns) of further rows, of the columns at ``places`` of a table.
+    def add(self, held: Iterable[pd.Series], rows: int, place: Callable[[int], str], *, spells_all: bool) -> Array:
+        """Return the values (rows, columns) of further rows, whose columns are ``held``.
 
         Raises InputError, with the ``place`` of the row, for a value that can be no word.
         """
-        values = np.empty((stop - start, len(self.columns)), order="F")
-        for j, (column, at) in enumerate(zip(self.columns, places, strict=True)):
+        values = np.empty((rows, len(self.columns)), order="F")
+        for j, (column, series) in enumerate(zip(self.columns, held, strict=True)):
             try:
-                values[:, j] = column.add(table.column(at, start, stop), spells_all=spells_all)
+                values[:, j] = column.values(series, spells_all=spells_all)
             except UnfitError as error:
                 kind = type(error.value).__name__
                 raise InputError(
                     f"{place(error.row)}, column {quoted(column.name)}: a value of type {kind} is no number, word or "
                     "date; leave the column out, of files by drop= (--drop)."
                 ) from None
+            column.rows += rows
         return values
 
     def add_numbers(self, rows: int) -> None:
@@ -228,24 +180,28 @@ class Survey:
             column.kind = column.kind or "number"
             column.rows += rows
 
-    def coding(self, blocks: Callable[[], Iterable[Array]], dtype: str, where: str) -> Coding:
+    def recipe(
+        self, blocks: Callable[[], Iterable[Array]], dtype: str, where: str
+    ) -> tuple[ColumnRecipe, Callable[[Array], Array]]:
         """Return the recipe by the training rows, whose values ``blocks`` yields again and again.
 
-        Raises InputError if no column is left, or one differs in nearly every row and must not be left out.
+        The function beside it makes features of such values, which it may change. Raises InputError if no column is
+        left, or one differs in nearly every row and must not be left out.
         """
         facts = [_Facts(column, where, dtype) for column in self.columns]
         for values in blocks():
             for fact, held in zip(facts, values.T, strict=True):
                 fact.add(held)
-        wanted = {j: fact.unit for j, fact in enumerate(facts) if fact.needs_median}
+        filled = [fact.gaps < fact.rows and fact.kind != "words" for fact in facts]  # gaps to come, too, by medians
+        wanted = {j: fact.unit for j, fact in enumerate(facts) if filled[j]}
         for j, median in zip(wanted, _medians(blocks, wanted), strict=True):
             facts[j].median = median
-        settled = [fact.settled(self._max_levels) for fact in facts]
-        columns = tuple(column for column, _ in settled)
+        columns = tuple(fact.settled(self._max_levels) for fact in facts)
         self._say(where, columns)
         if all(column.kind in LEFT_OUT for column in columns):
             raise InputError(f"{where}: no column is left to learn from.")
-        return Coding(ColumnRecipe(columns, dtype), [table for _, table in settled])
+        found = ColumnRecipe(columns, dtype)
+        return found, partial(_encoded, found, [fact.table for fact in facts])
 
     def _say(self, where: str, columns: Sequence[Column]) -> None:
         """Log which columns are left out, or refuse them."""
@@ -262,28 +218,34 @@ class Survey:
             logger.warning("%s; left out%s.", what, way_out)
 
 
+def _encoded(recipe: ColumnRecipe, tables: Sequence[Array | None], values: Array) -> Array:
+    """Return the features (n, d) of the values that a survey returned, with a table of those of the words it listed."""
+    for held, table in zip(values.T, tables, strict=True):
+        if table is not None:
+            gaps = np.isnan(held)
+            held[:] = np.where(gaps, np.nan, table[np.where(gaps, -1.0, held).astype(np.intp)])
+    return recipe.encode(values)
+
+
 class _Facts:
     """Facts of the values of one column in the training rows."""
 
     def __init__(self, survey: _ColumnSurvey, where: str, dtype: str) -> None:
         self.survey = survey
+        self.kind = survey.kind
         self._where = where
         self._dtype = dtype  # of the features
         self.rows = self.gaps = 0
         self.median = 0.0
+        self.table: Array | None = None  # the value of each listed word, and of those beyond the list
         self._least, self._most = np.inf, -np.inf
         self._turns: dict[str, tuple[float, float]] = {}
         self._counts = np.zeros(len(survey.words) + 1, np.int64)  # the last one is of words beyond the list
 
     @property
-    def needs_median(self) -> bool:
-        """Whether gaps, also those to come, are filled with the median of the values: these are no words."""
-        return self.gaps < self.rows and self.survey.kind != "words"
-
-    @property
     def unit(self) -> float:
         """What medians are rounded in: seconds of a date are too many for float32."""
-        return DAY if self.survey.kind == "date" else 1.0
+        return DAY if self.kind == "date" else 1.0
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
@@ -293,121 +255,111 @@ class _Facts:
         self.gaps += len(values) - len(known)
         if not len(known):
             return
-        if self.survey.kind == "words":
+        if self.kind == "words":
             self._counts += np.bincount(known.astype(np.intp) % len(self._counts), minlength=len(self._counts))
             return
         self._span(known)
 
     def _span(self, known: Array) -> None:
         self._least, self._most = min(self._least, known.min()), max(self._most, known.max())
-        if self.survey.kind == "date":
+        if self.kind == "date":
             for cycle, turn in CYCLES.items():
                 shares = turn(known)
                 least, most = self._turns.get(cycle, (np.inf, -np.inf))
                 self._turns[cycle] = min(least, shares.min()), max(most, shares.max())
 
-    def settled(self, max_levels: int) -> tuple[Column, Array | None]:
-        """Return the recipe of the column, and the value of each word that was listed."""
-        survey = self.survey
-        plain = Column(survey.name, "empty", gaps=self.gaps)
+    def settled(self, max_levels: int) -> Column:
+        """Return the recipe of the column; words that were listed have a table then."""
+        plain = Column(self.survey.name, "empty", gaps=self.gaps)
         if self.gaps == self.rows:
-            table = None if survey.kind != "words" else np.full(len(self._counts), np.nan)
-            return plain, table
-        if survey.kind == "words":
-            return self._of_words(plain, max_levels)
-        return self._of_values(plain, str(survey.kind)), None
+            return plain
+        if self.kind != "words":
+            return self._of_values(plain)
+        words = list(self.survey.words)
+        read = self._read_list(words)
+        return self._of_levels(plain, words, max_levels) if read is None else self._of_list(plain, *read)
 
-    def _of_values(self, plain: Column, kind: str) -> Column:
-        tells_gaps = self.gaps > GAP_SHARE * self.rows
-        cycles = tuple(cycle for cycle, (least, most) in self._turns.items() if most > least)
+    def _of_values(self, plain: Column) -> Column:
         return replace(
-            plain, kind=kind, tells_gaps=tells_gaps, fill=self.median, least=float(self._least), most=float(self._most),
-            cycles=cycles, zoned=kind == "date" and self.survey.zoned,
+            plain, kind=str(self.kind), gaps=self.gaps, tells_gaps=self.gaps > GAP_SHARE * self.rows, fill=self.median,
+            least=float(self._least), most=float(self._most),
+            cycles=tuple(cycle for cycle, (least, most) in self._turns.items() if most > least),
+            zoned=self.kind == "date" and self.survey.zoned,
         )  # fmt: skip
 
-    def _of_words(self, plain: Column, max_levels: int) -> tuple[Column, Array]:
-        """Settle a column whose words were listed: by their list, they may be numbers, booleans or dates."""
+    def _read_list(self, words: list[str]) -> tuple[str, Sequence[float | None], tuple[str, ...]] | None:
+        """Return which kind of values the listed words are, these, and the words that count as gaps; None of words."""
         survey = self.survey
-        words = list(survey.words)
+        if survey.as_told == "words" or survey.is_category or survey.listed is not None:
+            return None
+        if {word.lower() for word in words} <= {"true", "false"}:
+            return "boolean", [float(word.lower() == "true") for word in words], ()
+        numbers = [number_in(word) for word in words]
+        odd = [word for word, number in zip(words, numbers, strict=True) if number is None]
+        if not odd:
+            return "number", numbers, ()
         counts = self._counts[:-1]
-        if survey.as_told != "words" and not survey.is_category and survey.listed is None:
-            for kind, of_word in (("boolean", _truth), ("number", number_in)):
-                found = [of_word(word) for word in words]
-                if None not in found:
-                    return self._of_list(plain, kind, found, ())
-            numbers = [number_in(word) for word in words]
-            is_number = np.array([number is not None for number in numbers], bool)
-            share = counts[is_number].sum() / max(1, counts.sum())
-            mostly = share >= NUMBER_SHARE and is_number.sum() > MANY_NUMBERS
-            if mostly or survey.as_told == "number":
-                odd = [word for word, known in zip(words, is_number, strict=True) if not known]
-                logger.warning(
-                    "%s: column %s holds numbers, and %s, read as gaps; categories= (--category) makes words of all.",
-                    self._where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
-                )  # fmt: skip
-                return self._of_list(plain, "number", numbers, tuple(odd))
-            moments = [moment_in(word) for word in words]
-            zones = {moment[1] for moment in moments if moment is not None}
-            if None not in moments and len(zones) == 1:
-                survey.zoned = zones.pop()
-                return self._of_list(plain, "date", [moment[0] for moment in moments if moment is not None], ())
-            commas = [word for word in words if _DECIMAL_COMMA.fullmatch(word)]
-            if commas and len(commas) + is_number.sum() >= NUMBER_SHARE * len(words):
-                raise InputError(
-                    f"{self._where}: column {quoted(survey.name)} holds numbers with a comma, such as "
-                    f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or take them for words "
-                    "by categories= (--category)."
-                )
-            if words and all(map(_OTHER_DATE.fullmatch, words)):
-                logger.warning(
-                    "%s: column %s holds words that look like dates, such as %s; write dates as 2023-08-01.",
-                    self._where, quoted(survey.name), shown(words[0])
-                )  # fmt: skip
-        return self._of_levels(plain, words, counts, max_levels)
+        is_number = np.array([number is not None for number in numbers])
+        mostly = counts[is_number].sum() >= NUMBER_SHARE * counts.sum() and is_number.sum() > MANY_NUMBERS
+        if mostly or survey.as_told == "number":
+            logger.warning(
+                "%s: column %s holds numbers, and %s, read as gaps; categories= (--category) makes words of all.",
+                self._where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
+            )  # fmt: skip
+            return "number", numbers, tuple(odd)
+        moments = [moment_in(word) for word in words]
+        zones = {moment[1] for moment in moments if moment is not None}
+        if None not in moments and len(zones) == 1:
+            survey.zoned = zones.pop()
+            return "date", [moment[0] for moment in moments if moment is not None], ()
+        commas = [word for word in words if _DECIMAL_COMMA.fullmatch(word)]
+        if commas and len(commas) + is_number.sum() >= NUMBER_SHARE * len(words):
+            raise InputError(
+                f"{self._where}: column {quoted(survey.name)} holds numbers with a comma, such as "
+                f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or take them for words "
+                "by categories= (--category)."
+            )
+        if all(map(_OTHER_DATE.fullmatch, words)):
+            logger.warning(
+                "%s: column %s holds words that look like dates, such as %s; write dates as 2023-08-01.",
+                self._where, quoted(survey.name), shown(words[0])
+            )  # fmt: skip
+        return None
 
-    def _of_list(self, plain: Column, kind: str, values: Sequence[float | None], gap_words: tuple[str, ...]) -> Any:
+    def _of_list(self, plain: Column, kind: str, values: Sequence[float | None], gap_words: tuple[str, ...]) -> Column:
         """Settle a column whose listed words are ``values``, None for those that count as gaps."""
-        table = np.array([np.nan if value is None else value for value in values] + [np.nan])
-        large = table[np.abs(table) > np.finfo(self._dtype).max]
+        self.kind = kind
+        self.table = np.array([*values, None], np.float64)  # None becomes NaN
+        large = self.table[np.abs(self.table) > np.finfo(self._dtype).max]
         if len(large):
             raise not_finite(self._where, f"column {quoted(plain.name)}", large[0], self._dtype)
-        counts = self._counts
-        there = (counts > 0) & ~np.isnan(table)
-        gaps = int(counts[np.isnan(table)].sum())
-        self.gaps += gaps
-        if not there.any():
-            return replace(plain, gaps=self.gaps), table
-        self._counts = counts[there]
-        known = table[there]
-        self.survey.kind = kind
+        self.gaps += int(self._counts[np.isnan(self.table)].sum())
+        there = np.flatnonzero((self._counts > 0) & ~np.isnan(self.table))
+        if not len(there):
+            return replace(plain, gaps=self.gaps)
+        there = there[np.argsort(self.table[there], kind="stable")]
+        known = self.table[there]
         self._span(known)
-        order = np.argsort(known, kind="stable")
-        total = np.cumsum(self._counts[order])
-        middle = known[order][np.searchsorted(total, (total[-1] - 1) // 2, side="right")]
+        middle = known[_ranked(self._counts[there])[0]]
         self.median = float(np.float32(middle / self.unit)) * self.unit
-        found = self._of_values(replace(plain, gaps=self.gaps, gap_words=gap_words), kind)
-        return found, table
+        return self._of_values(replace(plain, gap_words=gap_words))
 
-    def _of_levels(self, plain: Column, words: list[str], counts: Array, max_levels: int) -> tuple[Column, Array]:
+    def _of_levels(self, plain: Column, words: list[str], max_levels: int) -> Column:
         """Settle a column of words: the most frequent are levels, equally frequent ones by name."""
         survey = self.survey
-        table = np.full(len(counts) + 1, -1.0)
-        there = np.flatnonzero(counts)
+        there = np.flatnonzero(self._counts[:-1])
         rows = self.rows - self.gaps
         many = len(there) >= ID_SHARE * rows or (survey.listed is not None and len(words) >= ID_SHARE * survey.listed)
         if many and rows >= ID_ROWS and survey.as_told is None and not survey.is_category:
             blanks = sum(words[i].count(" ") for i in there[:1000]) / len(there[:1000])
-            return replace(plain, kind="texts" if blanks >= TEXT_BLANKS else "id"), table
-        ranked = sorted(there.tolist(), key=lambda i: (-counts[i], words[i]))
+            return replace(plain, kind="texts" if blanks >= TEXT_BLANKS else "id")
+        ranked = sorted(there.tolist(), key=lambda i: (-self._counts[i], words[i]))
         kept = ranked[:max_levels]
-        table[kept] = np.arange(len(kept))
+        self.table = np.full(len(self._counts), -1.0)
+        self.table[kept] = np.arange(len(kept))
         more = len(ranked) - len(kept) + int(self._counts[-1] > 0)
         levels = tuple(words[i] for i in kept)
-        return replace(plain, kind="words", tells_gaps=self.gaps > 0, levels=levels, more_levels=more), table
-
-
-def _truth(word: str) -> float | None:
-    return {"true": 1.0, "false": 0.0}.get(word.lower())
+        return replace(plain, kind="words", tells_gaps=self.gaps > 0, levels=levels, more_levels=more)
 
 
 def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]) -> Iterator[float]:
@@ -418,12 +370,11 @@ def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]
     wanted = list(columns.items())
     for first in range(0, len(wanted), COUNTED):
         some = wanted[first : first + COUNTED]
-        halves = [_ranked(counts, _HALVES) for counts in _counted(blocks, some)]
-        lower = _counted(blocks, some, [half for half, _ in halves])
-        for (_, unit), (half, rank), counts in zip(some, halves, lower, strict=True):
-            order = np.arange(1 << 16)[:: -1 if half & 0x8000 else 1]  # of a negative number, the largest first
-            bits = np.array([half << 16 | _ranked(counts, order, rank)[0]], np.uint32)
-            yield float(bits.view(np.float32)[0]) * unit
+        upper = [_ranked(counts) for counts in _counted(blocks, some)]
+        lower = _counted(blocks, some, [half for half, _ in upper])
+        for (_, unit), (half, rank), counts in zip(some, upper, lower, strict=True):
+            bits = np.array([(half - 0x8000) << 16 | _ranked(counts, rank)[0]], np.int32)
+            yield float(_in_order(bits).view(np.float32)[0]) * unit
 
 
 def _counted(
@@ -436,17 +387,22 @@ def _counted(
             with np.errstate(over="ignore"):
                 rounded = (values[:, j] if unit == 1.0 else values[:, j] / unit).astype(np.float32)
             known = rounded == rounded
-            bits = rounded.view(np.uint32) if known.all() else rounded[known].view(np.uint32)
-            found = bits >> 16
+            bits = _in_order((rounded if known.all() else rounded[known]).view(np.int32))
+            found = (bits >> 16) + 0x8000
             if halves is not None:
                 found = bits[found == halves[k]] & 0xFFFF
             counts[k] += np.bincount(found, minlength=1 << 16)
     return counts
 
 
-def _ranked(counts: Array, order: Array, rank: int | None = None) -> tuple[int, int]:
-    """Return what has a rank, by default that of the lower median, in this order, and its rank among its equals."""
-    total = np.cumsum(counts[order])
+def _in_order(bits: Array) -> Array:
+    """Return bits of float32 as integers in the order of the numbers, or the other way round."""
+    return bits ^ (bits >> 31 & 0x7FFFFFFF)
+
+
+def _ranked(counts: Array, rank: int | None = None) -> tuple[int, int]:
+    """Return the place that has a rank, by default that of the lower median, and its rank among its equals."""
+    total = np.cumsum(counts)
     rank = int(total[-1] - 1) // 2 if rank is None else rank
     place = int(np.searchsorted(total, rank, side="right"))
-    return int(order[place]), rank - int(total[place] - counts[order[place]])
+    return place, rank - int(total[place] - counts[place])

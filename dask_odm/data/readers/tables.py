@@ -11,18 +11,14 @@ import pandas as pd
 import scipy.sparse
 from pandas.api import types
 
+from dask_odm.data.readers.column_values import numbers_in
 from dask_odm.data.readers.labels import plain_labels
-from dask_odm.data.readers.sources import (
-    Columns,
-    is_of,
-    joined,
-)
+from dask_odm.data.readers.sources import is_of, joined
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 
-NUMBERS_ONLY = "sparse rows, and those of a model of numbers, hold numbers alone"
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})  # held as objects
 
 
@@ -32,8 +28,8 @@ class Table(Protocol):
     rows: int
     csr: Any  # the rows if they are sparse, else None
 
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        """Raise InputError, with ``where``, if a wanted column has no numbers."""
+    def other_type(self, i: int) -> str | None:
+        """Return the name of the type of a column that holds no numbers; None if it does, or nobody knows."""
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         """Return rows of numeric columns, shape (stop − start, wanted), with NaN for missing values."""
@@ -57,11 +53,8 @@ class ArrayTable:
         self.csr = self._array if scipy.sparse.issparse(self._array) else None
         self.rows = array.shape[0]
 
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        dtype = self._array.dtype
-        if dtype.kind not in "iuf":
-            hint = "convert it with astype(float), or make a frame of it, whose columns may hold words"
-            raise InputError(f"{where}: features must be integers or floats. Got {dtype} instead; {hint}.")
+    def other_type(self, i: int) -> str | None:
+        return None if self._array.dtype.kind in "iuf" else str(self._array.dtype)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         rows = self._array[start:stop]
@@ -86,11 +79,8 @@ class PandasTable:
         dtypes = frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
         self._plain = [isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in dtypes]
 
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        held = [i for i in wanted if self.rows and not self._plain[i]]
-        names = self._frame.columns.tolist() if held else []
-        others = [(f"column {quoted(names[i])}", other_type(self._frame.iloc[:, i])) for i in held]
-        refuse_columns(where, others, f"{NUMBERS_ONLY}: leave other columns out{columns.other_label}")
+    def other_type(self, i: int) -> str | None:
+        return None if self._plain[i] or not self.rows else other_type(self._frame.iloc[:, i])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         part = self._frame.iloc[start:stop, list(wanted)]
@@ -119,14 +109,7 @@ def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
     try:
         return values.astype(np.float64)
     except OverflowError:  # readers look for infinity
-        return np.frompyfunc(_float, 1, 1)(values).astype(np.float64)
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return np.inf if value > 0 else -np.inf
+        return np.column_stack([numbers_in(frame.iloc[:, j]) for j in range(frame.shape[1])])
 
 
 def other_type(column: Any) -> str | None:
@@ -142,16 +125,11 @@ def other_type(column: Any) -> str | None:
     return None if is_number else str(dtype)
 
 
-def refuse_columns(where: str, columns: Sequence[tuple[str, str | None]], way_out: str, most: int = 5) -> None:
-    """Raise InputError, which says which and ends with a ``way_out``, if columns (name, type) hold no numbers.
-
-    The type is None of those that do.
-    """
-    bad = [f"{name} ({dtype})" for name, dtype in columns if dtype is not None]
-    if not bad:
-        return
+def no_numbers(where: str, columns: Sequence[tuple[str, str | None]], way_out: str, most: int = 5) -> InputError:
+    """Return the error that says which columns (name, type) hold no numbers, and ends with a ``way_out``."""
+    bad = [f"{name} ({dtype})" for name, dtype in columns]
     shown = [*bad[:most], *([f"{len(bad) - most} more columns"] if len(bad) > most else [])]
-    raise InputError(f"{where}: {joined(shown)} hold{'s' * (len(bad) == 1)} no numbers; {way_out}.")
+    return InputError(f"{where}: {joined(shown)} hold{'s' * (len(bad) == 1)} no numbers; {way_out}.")
 
 
 def label_among(where: str, column: str) -> str:

@@ -170,7 +170,7 @@ class StoredPartitions:
             if scaling is not None and scaled is not None:
                 X = scaling(X, scaled[: len(X)])
             elif scaling is not None:
-                X.data *= scaling.factor[X.indices]
+                X.data[:] = scaling.entries(X)
             return X, columns["y"].astype(np.float64), columns["weight"]
 
         return read

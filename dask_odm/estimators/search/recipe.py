@@ -271,7 +271,7 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
         return (1.0,)
     if fit.gammas is not None:
         return _ascending(fit.gammas)
-    scale: Any = KernelChoice.make(replace(fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
+    scale: Any = KernelChoice.make(replace(fit.kernel, kernel=kernel, gamma="scale"), data.statistics(fit.kernel.scale))
     return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 

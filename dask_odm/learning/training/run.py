@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from numbers import Integral
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import Scaling, require_affine
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -135,9 +135,11 @@ class KernelChoice:
 
         This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
+        if self.kernel == "linear":
+            require_affine(self.scale)
         found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances, marks=self.marks)
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
-        return replace(found, shift=np.zeros_like(found.shift)) if unmoved else found
+        return found.unshifted() if unmoved else found
 
     def make(self, statistics: Statistics) -> Kernel:
         """Return the kernel on scaled rows; raise InputError if features or gamma are out of range."""
@@ -145,7 +147,7 @@ class KernelChoice:
         variance = scaling.variance(statistics)
         varies = bool(((statistics.maximum > statistics.minimum) & (scaling.factor != 0)).any())
         underflows = varies and not variance > 0 and not callable(self.kernel)
-        if not np.isfinite(scaling.factor).all() or not np.isfinite(variance) or underflows:
+        if not scaling.is_finite or not np.isfinite(variance) or underflows:
             raise InputError(
                 "features are too large, too small or too uneven to be scaled; multiply them by a power of ten first."
             )

@@ -74,7 +74,7 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
     Raises MemoryLimitError if the solver's vectors do not fit.
     """
-    if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
+    if fit.has_real_targets or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
     return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
@@ -99,7 +99,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
     if fit.kernel.scale is None:
         return None
-    statistics = data.statistics()
+    statistics = data.statistics(fit.kernel.scale)
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
     scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
@@ -134,7 +134,7 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     if scaling is not None:
         if scaling.shift.any():
             return None
-        X = csr_array((X.data * scaling.factor[X.indices], X.indices, X.indptr), shape=X.shape)
+        X = csr_array((scaling.entries(X), X.indices, X.indptr), shape=X.shape)
     features = FeatureMap(data.features, fit.kernel.bias)
     count = len(machines)
     needed = 8 * count * (3 * features.k + 2 * data.rows) + (0 if scaling is None else X.data.nbytes)
@@ -218,7 +218,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     would take thousands of products.
     """
     # with fewer than 512 features, the Hessian costs little
-    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
+    few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
     X = data.X
     if not few or X is None or fit.start is not None:
         return None

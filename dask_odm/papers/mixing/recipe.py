@@ -288,7 +288,7 @@ def _scaled(rows: Any, scaling: Scaling | None) -> Array | SparseRows:
         return scaling(rows, rows)
     if scaling.shift.any():
         return SparseRows(rows.X, scaling)
-    values = (rows.X.data * scaling.factor[rows.X.indices]).astype(rows.dtype)
+    values = scaling.entries(rows.X).astype(rows.dtype)
     return SparseRows(csr_array((values, rows.X.indices, rows.X.indptr), shape=rows.X.shape))
 
 

@@ -171,7 +171,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule) -> Trained:
         levels = tree.levels(len(counts))
         has_root = len(levels[-1]) == 2
         if has_root and seen.kernel.name != "linear":
-            require_prediction(seen.kernel, data, gathered=False)
+            require_prediction(seen.kernel, data)
         regroup = None
         if rule.recluster:
             nodes = [len(bounds) - 1 for bounds in levels]

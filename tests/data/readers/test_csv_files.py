@@ -51,40 +51,43 @@ COMMA = (
     r"write numbers with a decimal point, or pass the frame of pandas\.read_csv, to which decimal=',' or thousands=','"
 )
 CSV_ERRORS = [
-    ("1,2,a\n3,x,b\n", r"line 2: column 1: 'x' is not a number; .*; or .* labels by .*, which now are .* column 2\.$"),
-    ("p,q,y\n1,2,a\n3,x,b\n", "line 3: column 'q': 'x' is not a number"),
+    (
+        "1,2,a\n3,x,b\n",
+        r"column 1 \('x' in line 2\) holds no numbers; .*; or .* labels by .*, which now are .* column 2\.$",
+    ),
+    ("p,q,y\n1,2,a\n3,x,b\n", r"column 'q' \('x' in line 3\) holds no numbers"),
     ("1,2,a\n\n3,4,b,5\n", "line 3: 4 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a,\n", "line 2: 4 fields, but there are 3 columns"),
     ("1,2,a\n3,b\n", "line 2: 2 fields, but there are 3 columns"),
     ("1,2,a\nTRUE,b\n", "line 2: 2 fields, but there are 3 columns"),
     pytest.param("1,2,a\n" + "1," * 200_000, "line 2: 200001 fields, but there are 3 columns", id="wide line"),
     pytest.param("1," * 100_001, "line 1: 100002 columns; at most 100000 can be read as CSV. Write", id="wide"),
-    pytest.param("1,2,a\n3," + "x" * 70 + ",b", rf"line 2: column 1: '{'x' * 60}'… \(70 characters\) is", id="long"),
+    pytest.param("1,2,a\n3," + "x" * 70 + ",b", rf"column 1 \('{'x' * 60}'… \(70 characters\) in line", id="long"),
     ("1,2,a\n,4,b\n3,4\n", "line 3: 2 fields, but there are 3 columns"),
     ("y,p,q\na,2,3\nb,2,?\nb,2\n", "line 4: 2 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a\n3,-inf,b\n", "line 3, column 'q': infinity"),
     ("p,q,y\n1,-4e38,a\n", r"line 2, column 'q': -4e\+38 is too large for float32"),
     (
         "town,p,color,y\nRome,2,red,1\n",
-        "line 2: column 'town': 'Rome', column 'color': 'red' are not numbers; .*: leave them out with drop=",
+        r"column 'town' \('Rome' in line 2\) and column 'color' \('red' in line 2\) hold no numbers; .* by drop=",
     ),
-    ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", "line 2: .*column 'r': 'c' and 4 more columns are not numbers"),
-    ("1,2,a\n3,True,b\n", "line 2: column 1: 'True' is not a number"),
+    ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", r"column 'p' .*, column 't' \('e' .*\) and 2 more columns hold no numbers"),
+    ("1,2,a\n3,True,b\n", r"column 1 \('True' in line 2\) holds no numbers"),
     ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break"),
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
     ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
     ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
     ("1,2,a\n\x0c\n", "line 2: 1 field, but there are 3 columns"),
-    ("1,2,a\n3\xa0,4,b\n", "line 2: column 0: '3.*' is not a number"),
+    ("1,2,a\n3\xad,4,b\n", r"column 0 \('3.*' in line 2\) holds no numbers"),
     (b"1,2,a\n3,4,\xff\n", "line 2: not UTF-8"),
-    ("1,2\x00,a\n", "line 1: "),
+    ("1,2\x00,a\n", r"column 1 \('2.x00' in line 1\) holds no numbers"),
     ("a,a,y\n1,2,3\n", "line 1: two columns are named 'a'"),
     (",a,y\n0,2,3\n", "line 1: column 0 has no name; if it is a row number"),
     # dialects that are not clear
-    ("l;w;kind\n1,500;2,250;a\n2;3,250;b\n", f"line 2: column 'l': '1,500', column 'w': '2,250' are not .*; {COMMA}"),
-    ("l;w;kind\n1.500,5;2,25;a\n2;3,25;b\n", f"line 2: column 'l': '1.500,5' is not a number; {COMMA}"),
-    ("l;w;kind\n1,5;2,25;a\n2;3.5;b\n", f"line 2: column 'l': '1,5', .*; {COMMA}"),
-    ('l,w,kind\n"1,5",2,a\n2,3,b\n', f"line 2: column 'l': '1,5' is not a number; {COMMA}"),
+    ("l;w;kind\n1,500;2,250;a\n2;3,250;b\n", rf"column 'l' \('1,500' in .* hold no numbers; {COMMA}"),
+    ("l;w;kind\n1.500,5;2,25;a\n2;3,25;b\n", rf"column 'l' \('1.500,5' in line 2\) holds .*; {COMMA}"),
+    ("l;w;kind\n1,5;2,25;a\n2;3.5;b\n", rf"column 'l' \('1,5' in line 2\).*; {COMMA}"),
+    ('l,w,kind\n"1,5",2,a\n2,3,b\n', rf"column 'l' \('1,5' in line 2\) holds no numbers; {COMMA}"),
     ("a:b:kind\n1:2:x\n", r"line 1: 'a:b:kind' is one column; columns are .* pandas\.read_csv\(path, sep=\.\.\.\)"),
     ("a b kind\n1 2 x\n2 3\n", "line 1: 'a b kind' is one column; .* by blanks if all lines have as many words"),
     ("my export\na,b,kind\n1,2,x\n", "line 1: 'my export' is one column"),
@@ -100,14 +103,14 @@ CSV_ERRORS = [
 @pytest.mark.parametrize("block_bytes", [1, 10**6])
 def test_csv_errors_name_file_and_line(tmp_path, text, message, block_bytes):
     path = write_file(tmp_path / "train.csv", text)
-    with pytest.raises(InputError, match=rf"train\.csv, {message}"):
+    with pytest.raises(InputError, match=rf"train\.csv[,:] {message}"):
         read_all(path, block_bytes=block_bytes)
 
 
 @pytest.mark.parametrize("label", ["y", False])
 def test_csv_who_chose_the_labels_is_not_told_to(tmp_path, label):
     path = write_file(tmp_path / "a.csv", "p,y\nx,1\n")
-    with pytest.raises(InputError, match=r"column 'p': 'x' is not a number; .*: leave it out with drop= \(--drop\)\.$"):
+    with pytest.raises(InputError, match=r"column 'p' \('x' in line 2\) .*: leave other .* by drop= \(--drop\)\.$"):
         read_all(path, label=label)
 
 
@@ -147,7 +150,7 @@ def test_csv_words_are_no_numbers_beside_missing_values(tmp_path):
         path = write_file(tmp_path / "a.csv", "x,y\n" + "".join(f"{word},1\n" for word in words.split("\n")))
         with pytest.raises(
             InputError,
-            match=r"column 'x': '(True|blue)' is not a number; sparse rows, and those of a model of numbers, hold",
+            match=r"column 'x' \('(True|blue)' in line \d\) .*; sparse rows, and those of a model of numbers, hold",
         ):
             read_all(path)
 
@@ -257,12 +260,7 @@ def test_blanks_in_texts_separate_nothing(tmp_path):
 def test_later_commas_are_not_words(tmp_path):
     """The first 64 KiB tell whether numbers have a decimal comma; what is otherwise after them is an error."""
     text = "l;w;kind\n" + "1;2;a\n" * 20_000 + "1,5;2;b\n"
-    with pytest.raises(InputError, match=rf"line 20002: column 'l': '1,5' is not a number; {COMMA}"):
-        read_all(write_file(tmp_path / "a.csv", text))
-    text = "l;w;kind\n" + "1,5;2;a\n" * 20_000 + "1.5;2;b\n"
-    with pytest.raises(
-        InputError, match=r"line 20002: column 'l': '1\.5' is not a number; .* decimal comma; write all"
-    ):
+    with pytest.raises(InputError, match=rf"column 'l' \('1,5' in line 20002\) holds no numbers; {COMMA}"):
         read_all(write_file(tmp_path / "a.csv", text))
 
 

@@ -114,7 +114,7 @@ def test_missing_values_in_folders(tmp_path, writer):
 
 def test_words_in_folders_are_no_numbers(tmp_path):
     as_text("csv")(tmp_path / "data", FRAME, ["year", "kind"])
-    with pytest.raises(InputError, match=r"column 'kind' \(names of folders\) holds no numbers.*drop= \(--drop\)\.$"):
+    with pytest.raises(InputError, match=r"column 'kind' \('a & b' in line 2\) holds no .*drop= \(--drop\)\.$"):
         read_all(tmp_path / "data", label="year")
     assert open_source(tmp_path / "data", label="year", drop="kind").feature_names == ("a", "b")
 

@@ -126,7 +126,7 @@ def test_csv_through_a_pipe(monkeypatch, compress, block_bytes):
             r"standard input: LIBSVM text through a pipe cannot be read twice .* n_features \(--n-features",
         ),
         (b"1 1:1\n1 1:x\n", {"n_features": 2}, "standard input, line 2: value 'x'"),
-        (b"a,y\n1,2\nx,2\n", {}, "standard input, line 3: column 'a': 'x' is not a number"),
+        (b"a,y\n1,2\nx,2\n", {}, r"standard input: column 'a' \('x' in line 3\) holds no numbers"),
         (b"a,y\n1,2\n,2\n", {}, r"standard input: missing values in column 'a' \(1 row\), first at line 3;"),
         (b"", {}, "standard input: the file is empty"),
         (b"\n \n", {}, "standard input: the file is empty"),

@@ -47,21 +47,24 @@ def table(seed: int = 0, rows: int = N) -> pd.DataFrame:
 
 
 def surveyed(frame: pd.DataFrame, *, cut: int = 10**9, **options):
-    """The coding of a frame that is read a few rows at a time, and its features."""
+    """The recipe of a frame that is read a few rows at a time, and its features."""
     survey = Survey(list(map(str, frame.columns)), **options)
-    places = range(frame.shape[1])
-    parts = range(0, len(frame), cut)
-    spans = [(start, min(start + cut, len(frame))) for start in parts]
-    values = [survey.add(PandasTable(frame), places, *span, spells_all=False) for span in spans]
-    coding = survey.coding(lambda: iter(values), "float64", "X")
-    return coding, np.concatenate([coding.encode(each) for each in values])
+    parts = [frame.iloc[start : start + cut] for start in range(0, len(frame), cut)]
+    values = [survey.add(columns(part), len(part), "row {}".format, spells_all=False) for part in parts]
+    recipe, encode = survey.recipe(lambda: iter(values), "float64", "X")
+    return recipe, np.concatenate([encode(each) for each in values])
+
+
+def columns(frame: pd.DataFrame):
+    """The columns of a frame, one after another."""
+    return (PandasTable(frame).column(j, 0, len(frame)) for j in range(frame.shape[1]))
 
 
 def test_features_are_those_of_pandas():
     frame = table()
-    coding, found = surveyed(frame.drop(columns="y"))
-    features = pd.DataFrame(found, columns=coding.recipe.feature_names)
-    assert [column.kind for column in coding.recipe.columns] == [
+    recipe, found = surveyed(frame.drop(columns="y"))
+    features = pd.DataFrame(found, columns=recipe.feature_names)
+    assert [column.kind for column in recipe.columns] == [
         "number", "number", "words", "boolean", "date", "id", "texts", "empty"
     ]  # fmt: skip
     expected = pd.get_dummies(frame["colour"], prefix="colour", prefix_sep="=", dtype=float)
@@ -76,7 +79,7 @@ def test_features_are_those_of_pandas():
     np.testing.assert_allclose(features["at (days)"][present], days[present], atol=1e-9)
     np.testing.assert_array_equal(features["at (hour, sine)"][~present], 0.0)
     levels = frame["colour"].value_counts()
-    assert coding.recipe.columns[2].levels == tuple(levels.index)
+    assert recipe.columns[2].levels == tuple(levels.index)
 
 
 @settings(max_examples=30, deadline=None)
@@ -84,8 +87,8 @@ def test_features_are_those_of_pandas():
 def test_neither_cuts_nor_order_change_the_recipe(cut, order):
     frame = table().drop(columns="y")
     expected, whole = surveyed(frame)
-    coding, found = surveyed(frame.iloc[list(order)], cut=cut)
-    assert coding.recipe == expected.recipe
+    recipe, found = surveyed(frame.iloc[list(order)], cut=cut)
+    assert recipe == expected
     np.testing.assert_array_equal(found, whole[list(order)])
 
 
@@ -93,16 +96,16 @@ def test_neither_cuts_nor_order_change_the_recipe(cut, order):
 @given(st.lists(st.floats(-(2.0**90), 2.0**90, width=32), min_size=1, max_size=60))
 def test_gaps_become_the_lower_median(numbers):
     frame = pd.DataFrame({"a": [*numbers, None], "b": "x"}).astype({"a": float})
-    coding, _ = surveyed(frame)
-    assert coding.recipe.columns[0].fill == np.sort(np.float32(numbers))[(len(numbers) - 1) // 2]
+    recipe, _ = surveyed(frame)
+    assert recipe.columns[0].fill == np.sort(np.float32(numbers))[(len(numbers) - 1) // 2]
 
 
 def test_medians_of_more_columns_than_are_counted_at_a_time(monkeypatch):
     monkeypatch.setattr(survey, "COUNTED", 2)
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 5)), columns=list("abcde"))
-    coding, _ = surveyed(frame.assign(f="x"), cut=7)
+    recipe, _ = surveyed(frame.assign(f="x"), cut=7)
     medians = np.float32(frame.quantile(0.5, interpolation="lower"))
-    np.testing.assert_array_equal([column.fill for column in coding.recipe.columns[:5]], medians)
+    np.testing.assert_array_equal([column.fill for column in recipe.columns[:5]], medians)
 
 
 DOORS = ["frame", "csv", "csv.gz", "jsonl", "parquet", "feather", "stream", "dask", "polars"]
@@ -233,8 +236,8 @@ def test_what_the_user_says_of_columns_counts(tmp_path):
 
 def test_rare_words_share_a_feature():
     frame = pd.DataFrame({"a": ["x"] * 5 + ["z", "z", "y", "y", "w"]})
-    coding, found = surveyed(frame, max_levels=2)
-    assert coding.recipe.feature_names == ("a=x", "a=y", "a (other)")
+    recipe, found = surveyed(frame, max_levels=2)
+    assert recipe.feature_names == ("a=x", "a=y", "a (other)")
     np.testing.assert_array_equal(found.sum(axis=0), [5, 2, 3])
 
 
@@ -243,8 +246,8 @@ def test_more_words_than_are_told_apart_are_no_id_if_they_come_again(monkeypatch
     """The rest shares a feature with rare ones. How many rows filled the list is no matter of blocks."""
     monkeypatch.setattr(survey, "MOST_WORDS", 100)
     frame = pd.DataFrame({"twice": [f"w{i // 2}" for i in range(1000)], "once": [f"w{i}" for i in range(1000)]})
-    coding, found = surveyed(frame.assign(x=1.0), cut=cut, max_levels=64)
-    twice, once, _ = coding.recipe.columns
+    recipe, found = surveyed(frame.assign(x=1.0), cut=cut, max_levels=64)
+    twice, once, _ = recipe.columns
     assert (twice.kind, len(twice.levels), once.kind) == ("words", 64, "id")
     assert found[:, len(twice.levels)].sum() == 1000 - 2 * len(twice.levels)
 
@@ -292,8 +295,8 @@ def test_what_is_no_moment(word):
 def test_times_of_day_are_parts_of_a_day():
     assert moment_in("06:30:00.5") == (6.5 * 3600 + 0.5, False)
     frame = pd.DataFrame({"t": [datetime.time(h) for h in range(24)]})
-    coding, found = surveyed(frame)
-    assert coding.recipe.feature_names == ("t (days)", "t (hour, sine)", "t (hour, cosine)")
+    recipe, found = surveyed(frame)
+    assert recipe.feature_names == ("t (days)", "t (hour, sine)", "t (hour, cosine)")
     np.testing.assert_allclose(found[:, 0], np.arange(24) / 24)
 
 
@@ -305,12 +308,17 @@ def test_the_first_value_of_another_kind_is_named():
         with pytest.raises(UnfitError) as error:
             read(column)
         assert error.value.row == 2
-    coding, _ = surveyed(table().drop(columns="y"))
+    recipe, _ = surveyed(table().drop(columns="y"))
     bad = table(1).astype({"count": object})
     bad.loc[7, "count"] = "few"
-    places = [bad.columns.get_loc(name) for name in coding.recipe.names]
     with pytest.raises(InputError, match="X, row 7, column 'count': 'few' is not a number"):
-        values_by(coding.recipe, PandasTable(bad), places, 0, N, lambda row: f"X, row {row}")
+        values_by(recipe, columns(bad[list(recipe.names)]), N, lambda row: f"X, row {row}")
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "datetime64[ns, Europe/Rome]"])
+@pytest.mark.parametrize("zoned", [True, False])
+def test_dates_that_all_are_missing_fit_with_and_without_a_zone(dtype, zoned):
+    assert np.isnan(moments_in(pd.Series([None, None], dtype=dtype), zoned=zoned)).all()
 
 
 def column(*values, dtype: object = object, rows: int = 60) -> pd.Series:
@@ -382,14 +390,14 @@ def test_what_a_hostile_column_becomes(which):
             surveyed(frame)
         assert str(error.value).isprintable()
         return
-    coding, found = surveyed(frame)
-    held = coding.recipe.columns[0]
+    recipe, found = surveyed(frame)
+    held = recipe.columns[0]
     facts = {"words": held.levels, "empty": ()}.get(held.kind, (held.least, held.most))
     assert (held.kind, *facts) == expected
     assert np.isfinite(found).all()
     np.testing.assert_array_equal(found, surveyed(frame, cut=7)[1])
-    again = values_by(coding.recipe, PandasTable(frame), (0, 1), 0, 60, str)
-    np.testing.assert_array_equal(coding.recipe.encode(again), found)
+    again = values_by(recipe, columns(frame), 60, str)
+    np.testing.assert_array_equal(recipe.encode(again), found)
 
 
 @pytest.mark.parametrize("door", ["csv", "parquet", "stream", "dask", "polars"])
@@ -506,8 +514,8 @@ def test_more_words_than_are_told_apart(monkeypatch):
     monkeypatch.setattr("dask_odm.data.readers.survey.MOST_WORDS", 1000)
     codes = "n" + pd.Series(range(2000)).astype(str)
     for values, kind in ((codes, "id"), (codes.astype("category"), "words")):
-        coding, found = surveyed(pd.DataFrame({"c": values, "size": range(2000)}))
-        column = coding.recipe.columns[0]
+        recipe, found = surveyed(pd.DataFrame({"c": values, "size": range(2000)}))
+        column = recipe.columns[0]
         assert (column.kind, len(column.levels)) == (kind, MAX_LEVELS if kind == "words" else 0)
         assert (found[:, :-1].sum(axis=1) == (kind == "words")).all()
 

@@ -1,0 +1,120 @@
+"""Pictures of pages: the directive ``picture`` runs a script of ``docs/pictures`` when the site is built, and shows it.
+
+A page has them as a fence ``:::{picture} maps``, with the option ``:alt:`` and a sentence on what to see. A script
+leaves one pyplot figure. It is drawn once, and saved twice: for light pages, and with a light ink for dark ones.
+
+``python docs/drawing.py maps maps.png`` draws a file, as the README needs one that is there before the site is built.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any, ClassVar
+
+import matplotlib as mpl
+from docutils import nodes
+from docutils.parsers.rst.directives import unchanged_required
+from PIL import Image
+from sphinx.util.docutils import SphinxDirective
+
+DOCS = Path(__file__).resolve().parent
+SCRIPTS = DOCS / "pictures"
+STYLE = SCRIPTS / "house.mplstyle"
+DRAWN = DOCS / "generated" / "pictures"
+INKS = {"light": "#333333", "dark": "#d8d8d8"}
+
+
+@contextmanager
+def drawn(name: str) -> Iterator[Any]:
+    """Run a script in the style of all pictures, and yield its figure, to be saved in that style."""
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    with plt.style.context(STYLE), mpl.rc_context({"svg.hashsalt": name}):
+        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        yield plt.gcf()
+        plt.close("all")
+
+
+def draw(name: str) -> None:
+    """Write the pictures of a script, unless they are younger than what draws them."""
+    files = {theme: DRAWN / f"{name}-{theme}.svg" for theme in INKS}
+    sources = (SCRIPTS / f"{name}.py", STYLE, DOCS / "boxes.py")
+    if all(file.exists() for file in files.values()):
+        age = min(file.stat().st_mtime for file in files.values())
+        if age > max(source.stat().st_mtime for source in sources):
+            return
+    DRAWN.mkdir(parents=True, exist_ok=True)
+    out = StringIO()
+    with drawn(name) as figure:
+        figure.savefig(
+            out,
+            format="svg",
+            transparent=True,
+            bbox_inches="tight",
+            metadata={"Date": None},
+        )
+    for theme, file in files.items():
+        file.write_text(
+            out.getvalue().replace(INKS["light"], INKS[theme]),
+            encoding="utf-8",
+        )
+
+
+class Picture(SphinxDirective):
+    """A picture with its sentence, for light and dark pages, above a fold with the script that draws it."""
+
+    required_arguments = 1
+    option_spec: ClassVar[dict[str, Any]] = {"alt": unchanged_required}
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the picture and its script."""
+        (name,) = self.arguments
+        script = SCRIPTS / f"{name}.py"
+        self.env.note_dependency(str(script))
+        self.env.note_dependency(str(STYLE))
+        draw(name)
+        images = (
+            nodes.container()
+        )  # beside a picture that is hidden the theme hides the sentence, too
+        for theme in INKS:
+            uri = f"/generated/pictures/{name}-{theme}.svg"
+            images += nodes.image(
+                uri=uri, alt=self.options["alt"], classes=[f"only-{theme}"]
+            )
+        figure = nodes.figure("", images, classes=["picture"])
+        caption = nodes.caption()
+        inner = self.parse_content_to_nodes()
+        caption += inner[0].children if inner else []
+        figure += caption
+        text = script.read_text(encoding="utf-8")
+        code = nodes.literal_block(text, text, language="python")
+        opened = '<details class="drawn"><summary>The script that draws it</summary>'
+        return [
+            figure,
+            nodes.raw("", opened, format="html"),
+            code,
+            nodes.raw("", "</details>", format="html"),
+        ]
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Add the directive to Sphinx."""
+    app.add_directive("picture", Picture)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(DOCS))
+    written = BytesIO()
+    with drawn(sys.argv[1]) as figure:
+        figure.savefig(written, bbox_inches="tight", facecolor="white")
+    Image.open(written).convert("RGB").quantize(
+        32, dither=Image.Dither.NONE
+    ).save(sys.argv[2], optimize=True)

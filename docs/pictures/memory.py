@@ -1,0 +1,21 @@
+"""Rows on disk beside the memory of a worker that learned from them."""
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+fits = {  # measured with two workers: GB of rows, GB at the peak
+    "50 million\nrows": (3.6, 0.23),
+    "100 million\npixels": (4.0, 0.554),
+    "2 million\nsparse rows": (1.6, 0.485),
+}
+
+figure, ax = plt.subplots(figsize=(4.2, 3))
+places = np.arange(len(fits))
+for shift, column, label in ((0.2, 0, "rows"), (-0.2, 1, "a worker")):
+    sizes = [sizes[column] for sizes in fits.values()]
+    bars = ax.barh(places + shift, sizes, 0.4, label=label)
+    ax.bar_label(bars, padding=3)
+ax.set_yticks(places, fits)
+ax.set(title="Rows need not fit in memory", xlabel="GB")
+ax.invert_yaxis()
+ax.legend()
