@@ -154,7 +154,7 @@ def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a:
     _add_rows(positive, high, a[n:], out[n:])
 
 
-@called
+@inlined
 def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, terms: Array) -> None:
     """Fill all but the last of ``terms`` (7, n) with figures of every row.
 
@@ -199,7 +199,7 @@ def _near(
     return count
 
 
-@called
+@inlined
 def _sweep(
     blocks: Blocks, terms: Array, band: Array, order: Array, number: int, threshold: float, b: float, a: Array,
     scores: Array, rows: Array,
@@ -238,14 +238,7 @@ def _sweep(
         step = terms[0, i] * change
         a[i] += step
         grown += step
-<<<<<<< HEAD
         changed += 1
-        if i < n:
-            _add_row(step, negative[i], across[i], scores[:n], scores[n:])
-        else:
-            _add_row(step, positive[i - n], back[i - n], scores[n:], scores[:n])
-    return grown, changed
-=======
         # the row's values with either class
         low_values = pointer(negative) if i < n else pointer(back)
         high_values = pointer(across) if i < n else pointer(positive)
@@ -254,8 +247,7 @@ def _sweep(
             sums[j] += step * low_values[row * n + j]
         for j in range(m):
             sums[n + j] += step * high_values[row * m + j]
-    return grown
->>>>>>> main
+    return grown, changed
 
 
 @inlined
@@ -278,15 +270,12 @@ def _descend(
 ) -> int:  # fmt: skip
     """Sweep until the relative gap is at most ``tol``, or the threshold is the least; return the number of sweeps.
 
-<<<<<<< HEAD
-    It stops as well if nearly all of the gap is what the kernel's ``error`` allows. ``scores`` are those of κ₀.
-=======
-    ``scores`` are those of κ₀; ``terms`` (7, n) and ``rows`` (n + 1,) are memory.
->>>>>>> main
+    It stops as well if nearly all of the gap is what the kernel's ``error`` allows. ``scores`` are those of κ₀;
+    ``terms`` (7, n) and ``rows`` (n + 1,) are memory.
     """
     negative, positive, _, _ = blocks
     threshold = 1.0
-    sweeps = np.int64(0)  # a plain 0 has a type of its own, for which Numba would compile a sweep, too
+    sweeps = 0
     b = 0.0
     total = 0.0
     lag = 0.0
