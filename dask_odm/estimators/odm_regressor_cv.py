@@ -98,7 +98,7 @@ def _axes(data: TrainingData, fit: RegressionSearch) -> Axes:
             return (1.0,)
         if fit.gammas is not None:
             return fit.gammas
-        kernel: Any = replace(fit.kernel, kernel=name, gamma="scale").make(data.statistics())
+        kernel: Any = replace(fit.kernel, kernel=name, gamma="scale").make(data.statistics(fit.kernel.scale))
         return tuple(float(kernel.gamma) * factor for factor in TUNING.gammas)
 
     shares = SHARES if fit.lams_tried is None else tuple(lam / data.total_weight for lam in fit.lams_tried)
