@@ -26,6 +26,7 @@ from dask_odm.estimators.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
 from dask_odm.estimators.odm_regressor import ODMRegressor
+from dask_odm.estimators.odm_regressor_cv import ODMRegressorCV
 from dask_odm.estimators.one_class_odm import OneClassODM
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
@@ -80,6 +81,7 @@ def _fits() -> list[Fit]:
             fit(MDDKernelRidge(n_landmarks=10)),
             fit(OneClassODM()),
             fit(ODMRegressor()),
+            fit(ODMRegressorCV()),
         ]
     found += [_fit(ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
     found += [_fit(ODMClassifier("linear"), sparse=True)]

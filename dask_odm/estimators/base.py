@@ -217,12 +217,10 @@ class StoreEstimator(NotebookCard, Predictor):
             found["history_"] = History(found["history_"])
         if schema.classes is not None:
             found["classes_"] = schema.classes
-        columns = schema.columns
-        names = schema.feature_names if columns is None else columns.names
-        if names is not None:
-            found["feature_names_in_"] = np.array(names, dtype=object)
-        if columns is not None:
-            found["column_recipe_"] = columns
+        if len(schema.inputs):
+            found["feature_names_in_"] = np.array(schema.inputs, dtype=object)
+        if schema.columns is not None:
+            found["column_recipe_"] = schema.columns
         if schema.cube is not None:
             found["missing_rows_"] = schema.cube.missing
         if schema.text is not None:
@@ -232,7 +230,7 @@ class StoreEstimator(NotebookCard, Predictor):
                 setattr(self, name, found[name])
             elif name in vars(self):
                 delattr(self, name)
-        self.n_features_in_ = schema.n_features if columns is None else len(columns.names)
+        self.n_features_in_ = schema.n_inputs
         self._schema = schema
         self._model = model
         self._file = file

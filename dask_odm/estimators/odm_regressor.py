@@ -22,7 +22,7 @@ from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.odm_estimator import advise_groups
-from dask_odm.estimators.shared_parameters import GammaParameters
+from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -69,7 +69,7 @@ class RegressionFamily(Family[RegressionFit]):
 
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
         fit = fit.for_data(data)
-        targets = _units_of(*data.taking_part[1:])
+        targets = units_of(*data.taking_part[1:])
         trained = super().train(choice, data.with_targets(targets), fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
         attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
@@ -80,7 +80,7 @@ class RegressionFamily(Family[RegressionFit]):
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
 
-def _units_of(y: Array, weight: Array) -> RealValues:
+def units_of(y: Array, weight: Array) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
     mean = float(np.average(y, weights=weight))
     unit = float(np.sqrt(np.average((y - mean) ** 2, weights=weight)))
@@ -106,22 +106,11 @@ def _around(values: Array, radius: float) -> Array:
 
 
 @with_parameters
-class ODMRegressor(GammaParameters, StoreRegressor):
-    """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
-
-    It is the optimal margin distribution machine of real targets, and minimises
-    ``½‖w‖² + λ/(2M) Σ_i [(r_i−θ)₊² + υ (−r_i−θ)₊²]`` over the residuals ``r_i = y_i − f(x_i)``, where M is the number
-    of rows, or the sum of their weights. Targets are learned in units of their standard deviation, and so θ is given.
-    With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
-    *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
+class RegressionEstimator(KernelParameters, StoreRegressor):
+    """A regressor by the loss of the optimal margin distribution machine, with intervals if rows were left out.
 
     Parameters
     ----------
-    kernel : {…}, default="rbf"
-        Kernel function, with a bias of 1 if ``fit_intercept``. {…}
-    lam : float or "auto", default="auto"
-        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
-        rows, or the sum of their weights.
     upsilon : float, default=1.0
         υ > 0, weight of the loss of predictions that are too high, relative to that of those that are too low.
     theta : float, default=0.0
@@ -139,55 +128,10 @@ class ODMRegressor(GammaParameters, StoreRegressor):
         Compute the prediction for each training row by the model without the row. `predict_interval` needs it.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
-
-    Attributes
-    ----------
-    lam_, scale_
-        λ and scaling of the fit, which "auto" chose if it was to.
-    loo_prediction_ : ndarray of shape (n,)
-        With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
-        Models from a file do not have this attribute.
-    loo_score_ : float
-        R² of these predictions.
-    loo_parameters_ : float
-        Effective number of parameters.
-    conformity_ : ndarray
-        What `predict_interval` knows of left-out residuals.
-    n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
-    support_, support_vectors_, dual_coef_
-        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
-        kernel.
-    coef_, intercept_
-        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean.
-    dual_gap_, history_, n_iter_
-        As in `ODMClassifier`.
-
-    References
-    ----------
-    Zhang, Zhou: *Optimal margin distribution machine*, IEEE TKDE 32, 2020, for the loss. Farooq, Steinwart: *An
-    SVM-like approach for expectile regression*, CSDA 109, 2017. Barber, Candès, Ramdas, Tibshirani: *Predictive
-    inference with the jackknife+*, Annals of Statistics 49, 2021, for intervals.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from dask_odm import ODMRegressor
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = ODMRegressor(gamma=0.01, loo=True).fit(X, y)
-    >>> low, high = model.predict_interval(X, coverage=0.8).T
-    >>> model.score(X, y) > model.loo_score_ > 0.4 and bool(((low < y) & (y < high)).mean() > 0.8)
-    True
     """
 
-    _family: ClassVar[Family[Any]] = RegressionFamily()
     _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS)],
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
         "solver": [SolverOptions((Exact, Landmark, Newton))],
@@ -204,9 +148,7 @@ class ODMRegressor(GammaParameters, StoreRegressor):
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
-    kernel: str = "rbf"
     _: KW_ONLY
-    lam: float | str = "auto"
     upsilon: float = 1.0
     theta: float = 0.0
     solver: str | SolverObject = "auto"
@@ -265,7 +207,7 @@ class ODMRegressor(GammaParameters, StoreRegressor):
         """
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
-            raise InputError("predict_interval needs left-out residuals: fit with loo=True.")
+            raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
         if not 0.0 < coverage < 1.0:
             raise InputError(f"coverage must be in (0, 1). Got {coverage!r} instead.")
         radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
@@ -281,6 +223,78 @@ class ODMRegressor(GammaParameters, StoreRegressor):
             found = self._mapped(cube, AnswerFormat(cube.dtype, np.nan, 2), "interval", _around, radius)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
+
+@with_parameters
+class ODMRegressor(GammaParameters, RegressionEstimator):
+    """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
+
+    It is the optimal margin distribution machine of real targets, and minimises
+    ``½‖w‖² + λ/(2M) Σ_i [(r_i−θ)₊² + υ (−r_i−θ)₊²]`` over the residuals ``r_i = y_i − f(x_i)``, where M is the number
+    of rows, or the sum of their weights. Targets are learned in units of their standard deviation, and so θ is given.
+    With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
+    *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
+
+    Parameters
+    ----------
+    kernel : {…}, default="rbf"
+        Kernel function, with a bias of 1 if ``fit_intercept``. {…}
+    lam : float or "auto", default="auto"
+        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
+        rows, or the sum of their weights.
+
+    Attributes
+    ----------
+    lam_, scale_
+        λ and scaling of the fit, which "auto" chose if it was to.
+    loo_prediction_ : ndarray of shape (n,)
+        With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
+        Models from a file do not have this attribute.
+    loo_score_ : float
+        R² of these predictions.
+    loo_parameters_ : float
+        Effective number of parameters.
+    conformity_ : ndarray
+        What `predict_interval` knows of left-out residuals.
+    n_features_in_, feature_names_in_
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
+    missing_rows_ : int
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
+    support_, support_vectors_, dual_coef_
+        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
+        kernel.
+    coef_, intercept_
+        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean.
+    dual_gap_, history_, n_iter_
+        As in `ODMClassifier`.
+
+    References
+    ----------
+    Zhang, Zhou: *Optimal margin distribution machine*, IEEE TKDE 32, 2020, for the loss. Farooq, Steinwart: *An
+    SVM-like approach for expectile regression*, CSDA 109, 2017. Barber, Candès, Ramdas, Tibshirani: *Predictive
+    inference with the jackknife+*, Annals of Statistics 49, 2021, for intervals.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from dask_odm import ODMRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = ODMRegressor(gamma=0.01, loo=True).fit(X, y)
+    >>> low, high = model.predict_interval(X, coverage=0.8).T
+    >>> model.score(X, y) > model.loo_score_ > 0.4 and bool(((low < y) & (y < high)).mean() > 0.8)
+    True
+    """
+
+    _family: ClassVar[Family[Any]] = RegressionFamily()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Registered(KERNELS)],
+        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
+    }
+
+    kernel: str = "rbf"
+    _: KW_ONLY
+    lam: float | str = "auto"
+
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
         own = solver_object(self.solver, self._solvers) or Landmark()
         groups = None if more.get("groups") is None else numbered(more["groups"])
@@ -288,5 +302,4 @@ class ODMRegressor(GammaParameters, StoreRegressor):
             raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
         if more.get("places") and groups is None and self.loo:
             advise_groups()
-        found = RegressionFit.of(self, own, run, (), word=solver_word(self.solver))
-        return replace(found, groups=groups)
+        return RegressionFit.of(self, own, run, (), word=solver_word(self.solver), groups=groups)

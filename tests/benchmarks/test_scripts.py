@@ -279,7 +279,7 @@ def test_fits_are_measured_over_lam_and_gamma(
     head, *rows = (line for line in lines if len(line) == len(flat.HEAD))
     assert [row[2] for row in rows] == [solver for solver in solvers for _ in range(4)]
     for row in (dict(zip(head, each, strict=True)) for each in rows):
-        assert min(float(row["accuracy"]), float(row["SVC, accuracy"])) > 0.6
+        assert min(float(row["accuracy"]), float(row["SVC, accuracy"])) > 0.5
         assert row["solver"] in ("mnp", "ridge") or float(row["gap"]) <= 1e-3
     _, *even = (line for line in lines if len(line) == len(flat.EVEN_HEAD))
     assert all(float(line[4]) >= 1.0 for line in even)

@@ -26,6 +26,7 @@ from dask_odm import (
     ODMClassifier,
     ODMClassifierCV,
     ODMRegressor,
+    ODMRegressorCV,
     OneClassODM,
     SaddleSVC,
 )
@@ -254,6 +255,16 @@ CASES = [
     regression("regression", settings={"solver": "exact", "upsilon": 0.4, "theta": 0.2, **kernel}),
     regression("regression, landmark", settings={"solver": Landmark(200), "upsilon": 3.0, "loo": True, **kernel}),
     regression("regression, linear", settings={"theta": 0.3, **linear}),
+    Case(
+        "regression, search",
+        ODMRegressorCV,
+        "regressor-cv",
+        settings={"gammas": [0.5], "lams": [50.0, 500.0], "tol": 1e-8, "random_state": 0},
+        other={},
+        rows=real_targets,
+        tol=1e-2,
+        without=TRIALS,
+    ),
     odm("csvrg", settings={"solver": CSVRG(coreset_size=1000), **linear}, tol=1e-3, without=MEMORY),
 ]
 # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
@@ -279,6 +290,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMRegressor(), {}),
     (ODMRegressor(solver="landmark"), {}),
     (ODMRegressor("linear", theta=0.1), {}),
+    (ODMRegressorCV("rbf", gammas=[0.1, 1.0]), {}),
     (MDDRidge(), {}),
     (MDDRidge("loo", scale="standard"), {}),
     (MDDKernelRidge(), {}),

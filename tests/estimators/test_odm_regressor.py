@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GroupKFold
 
-from dask_odm import InputError, ODMRegressor, load_model
+from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm.cli import main
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.solvers import Landmark
 from small_stores import store_of
@@ -167,3 +170,53 @@ def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
     mapped = ODMRegressor(loo=True).fit(cube, "target").predict_interval(cube.drop_vars("target"))
     assert mapped.dims == ("y", "x", "end")
     np.testing.assert_allclose(mapped.to_numpy().reshape(-1, 2), expected, rtol=1e-4)
+
+
+def test_the_search_finds_what_left_out_rows_say(rows):
+    X, y = rows
+    given = {"gammas": [0.03, 0.3], "lams": [16.0, 1600.0], "scale": None, "random_state": 0}
+    search = ODMRegressorCV("rbf", loo=True, **given).fit(X, y)
+    found = {
+        (gamma, lam): ODMRegressor(gamma=gamma, lam=lam, scale=None, loo=True).fit(X, y).loo_score_
+        for gamma in given["gammas"]
+        for lam in given["lams"]
+    }
+    best = max(found, key=found.__getitem__)
+    assert search.best_params_ == {"kernel": "rbf", "gamma": best[0], "lam": best[1]}
+    assert search.best_score_ == pytest.approx(found[best], abs=0.01)
+    assert search.loo_score_ == pytest.approx(found[best], abs=1e-3)
+    assert search.best_score_ >= search.nested_score_
+    alone = ODMRegressor(**search.best_params_, scale=search.scale_, loo=True).fit(X, y)
+    np.testing.assert_allclose(alone.predict(X), search.predict(X))
+
+
+@pytest.mark.parametrize("cv", [4, 0.3, GroupKFold(3)])
+def test_the_search_validates_by_what_it_is_given(rows, cv):
+    X, y = rows
+    groups = np.arange(len(y)) // 8 if isinstance(cv, GroupKFold) else None
+    search = ODMRegressorCV(gammas=[0.3], lams=[160.0, 1600.0], cv=cv, random_state=0).fit(X, y, groups=groups)
+    assert 0.5 < search.best_score_ < 1.0
+
+
+def test_the_search_leaves_out_groups_that_learn_nothing_from_themselves():
+    rng = np.random.default_rng(5)
+    places = np.repeat(rng.normal(size=(40, 2)), 5, axis=0)
+    X, y = places + 0.01 * rng.normal(size=(200, 2)), np.repeat(rng.normal(size=40), 5)  # a field has its own value
+    groups = np.repeat(np.arange(40), 5)
+    search = ODMRegressorCV("rbf", random_state=0)
+    assert search.fit(X, y).best_score_ > 0.9 > 0.3 > search.fit(X, y, groups=groups).best_score_
+
+
+def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
+    X, y = rows
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
+    run = CliRunner()
+    learned = run.invoke(
+        main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
+    )
+    assert "by left-out rows, the best of" in learned.stdout, learned.output
+    assert run.invoke(main, ["predict", str(tmp_path / "m.zarr"), store, str(tmp_path / "p.csv"), "--sets", "0.8"])
+    found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
+    assert (tmp_path / "p.csv").read_text().startswith("prediction,low,high\n")
+    model = load_model(tmp_path / "m.zarr")
+    np.testing.assert_allclose(found, np.column_stack([model.predict(X), model.predict_interval(X, 0.8)]), rtol=1e-5)

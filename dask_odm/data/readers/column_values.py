@@ -153,12 +153,12 @@ def moments_in(column: pd.Series, *, zoned: bool) -> Array:
         column = column.dt.to_timestamp()
     if not types.is_datetime64_any_dtype(column.dtype):
         return mapped(column, lambda word: _moment(word, zoned))
-    if (getattr(column.dtype, "tz", None) is not None) != zoned:
-        present = column.notna().to_numpy()
-        if present.any():
-            raise UnfitError(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
-    if zoned:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    has_zone = getattr(column.dtype, "tz", None) is not None
+    if has_zone != zoned and column.notna().any():
+        row = int(np.argmax(column.notna()))
+        raise UnfitError(row, column.iloc[row])
+    if has_zone:
+        column = column.dt.tz_convert(None)  # to UTC
     moments = column.to_numpy(dtype="datetime64[us]")
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
 

@@ -74,6 +74,7 @@ class CsvSource(FrameSource):
                 parsed, ahead = ahead, body and (body, words, pool.submit(self._parse, body, words))
                 if parsed is not None:
                     yield self._batch(*parsed)
+                del parsed  # before the next text is read
 
     def _bodies(self) -> Iterator[TextBlock]:
         """Yield the blocks of text without header and comments, if they have rows."""

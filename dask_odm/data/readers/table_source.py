@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) 
 
 
 class NeedsRecipeError(Exception):
-    """Columns hold more than numbers, or gaps. The survey knows of which kinds all columns of the rows read are."""
+    """Columns of a batch hold more than numbers, or gaps. The survey knows the kinds of all columns read so far."""
 
 
 class TableSource:
@@ -167,8 +168,9 @@ class TableSource:
             for block in self._blocks(batches):
                 yield block
                 begun = True
-        except NeedsRecipeError:
-            for batch in batches if begun else ():  # so that the survey knows all columns when these are read again
+        except NeedsRecipeError as error:
+            # all rows if some were taken, so that the survey knows all columns when these are read again
+            for batch in chain(error.args, batches if begun else ()):
                 self._values(batch, 0, batch.table.rows)
             raise
 
@@ -184,8 +186,7 @@ class TableSource:
         for batch in batches:
             others = [i for i in wanted if batch.table.other_type(i) is not None]
             if others and self.tries_numbers:
-                self._values(batch, 0, batch.table.rows)
-                raise NeedsRecipeError
+                raise NeedsRecipeError(batch)
             if others:
                 raise self._no_numbers(batch, others)
             for what, column in (("y", batch.y), ("weight", batch.weight)):
@@ -305,8 +306,7 @@ class TableSource:
             require_in_range(numbers, self._reading.dtype, self._called, place)
         if self.survey is not None:
             if not self.drops_gaps and np.isnan(X).any():
-                self._values(batch, 0, batch.table.rows)
-                raise NeedsRecipeError
+                raise NeedsRecipeError(batch)
             self.survey.add_numbers(stop - start)
         return X
 

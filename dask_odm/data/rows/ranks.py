@@ -13,11 +13,12 @@ from dask_odm.data.store.statistics import EntryStatistics, Statistics, Statisti
 from dask_odm.linalg.jit import compiled_in_order, frozen, inlined
 from dask_odm.typing import Array
 
-QUANTILES = 254  # of a column; its ends and zero are knots, too
+QUANTILES = 254  # of a column, at most; its ends and zero are knots, too
+LEAST_QUANTILES = 30  # of a column of very many, whose knots would take more memory than landmarks
 WIDEST = 3.0  # most deviations of a normal score from its mean
 SAMPLED_ROWS = 1 << 15  # with which ranks are off by less than the distance of two quantiles
-SAMPLED_ENTRIES = 1 << 21  # of fewer rows, if they have more
-PIECE_ENTRIES = 1 << 18  # that are sorted at a time
+SAMPLED_ENTRIES = 1 << 20  # of fewer rows, if they have more
+PIECE_ENTRIES = 1 << 16  # that are sorted at a time, or mapped
 
 
 def sampled_rows(width: float) -> int:
@@ -48,7 +49,8 @@ class Ranks:
         d = X.shape[1]
         X = X.tocsc() if issparse(X) else X
         step = max(1, PIECE_ENTRIES * d // max(X.nnz if issparse(X) else X.size, d))
-        found = [_piece(X, weight, statistics, slice(j, min(j + step, d))) for j in range(0, d, step)]
+        parts = min(QUANTILES, max(LEAST_QUANTILES, PIECE_ENTRIES * 4 // d))
+        found = [_piece(X, weight, statistics, slice(j, min(j + step, d)), parts) for j in range(0, d, step)]
         counts, knots, levels = map(np.concatenate, zip(*found, strict=True))
         return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), knots, levels)
 
@@ -80,7 +82,10 @@ class Ranks:
         else:
             d = X.shape[1]
             gathered = StatisticsAccumulator(d)
-            gathered.update(self(X, np.empty_like(X, order="C"), np.zeros(d), np.ones(d)), weight)
+            step = max(1, PIECE_ENTRIES // d)
+            for rows in (slice(start, start + step) for start in range(0, len(X), step)):
+                out = np.empty_like(X[rows], order="C")
+                gathered.update(self(X[rows], out, np.zeros(d), np.ones(d)), weight[rows])
         first, last = self.bounds[:-1], self.bounds[1:] - 1
         return replace(gathered.result(), minimum=self.levels[first], maximum=self.levels[last], ranks=self)
 
@@ -105,8 +110,9 @@ class Ranks:
         return found
 
 
-def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice) -> tuple[Array, Array, Array]:
-    """Return counts, knots and levels of some columns of dense or CSC rows."""
+@np.errstate(over="ignore", invalid="ignore")  # of a column whose width is not finite
+def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice, parts: int) -> tuple[Array, Array, Array]:
+    """Return counts, knots and levels of some columns of dense or CSC rows, for so many quantiles."""
     low, high = statistics.minimum[columns], statistics.maximum[columns]
     numbers = np.arange(len(low))
     some = X[:, columns]
@@ -130,7 +136,7 @@ def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice) -> tup
     level = _normal(rank)
     least, most = level[is_first], level[is_last]
     level = (level - least[of]) / np.where(most > least, most - least, 1.0)[of]
-    bucket = np.floor(0.5 * (rank + level) * QUANTILES)  # levels are farther apart than ranks at the ends
+    bucket = np.floor(0.5 * (rank + level) * parts)  # levels are farther apart than ranks at the ends
     zero = values == np.clip(0.0, low, high)[of]
     kept = is_first | is_last | zero | np.r_[True, np.diff(bucket) != 0]
     return np.bincount(of[kept], minlength=len(numbers)), values[kept], (level - level[zero][of])[kept]

@@ -42,8 +42,8 @@ def _ranks(statistics: Statistics) -> tuple[Array, Array]:
     return np.zeros_like(statistics.mean), np.ones_like(statistics.mean)
 
 
-# What is subtracted from features, and what they are divided by. Constraints and docstrings are made from these.
 RANKS = "ranks"  # whose `Statistics` are of ranked features
+# What is subtracted from features, and what they are divided by. Constraints and docstrings are made from these.
 SCALINGS = {"minmax": _minmax, "standard": _standard, RANKS: _ranks}
 
 

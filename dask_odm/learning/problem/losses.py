@@ -210,14 +210,17 @@ class ResidualLoss(Loss):
         return max(1.0, self.settings.upsilon)
 
     @cached_property
+    def stiffness(self) -> Array:
+        """λ/M, twice, (2,)."""
+        return np.full(2, self.settings.stiffness / self.total_weight)
+
+    @cached_property
     def terms(self) -> Array:
         """Weight of a row, and the band, (5,), as compiled loops take them."""
-        s = self.settings
-        unit = s.stiffness / self.total_weight
-        return np.array([unit, unit, s.low, s.high, s.upsilon])
+        return np.array([*self.stiffness, self.settings.low, self.settings.high, self.settings.upsilon])
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
-        unit = np.full(len(y), float(self.terms[0]) * self._most)
+        unit = np.full(len(y), float(self.stiffness[0]) * self._most)
         return unit * weight if weight.size else unit
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
