@@ -50,15 +50,14 @@ class FeatureNewton:
             last = primal
             margins = losses.y * scores
             curvature = losses.curvature(margins)
-            if np.count_nonzero(curvature) > SKETCH * len(w):
-                if not steps:
-                    return None
-                break
+            many = np.count_nonzero(curvature) > SKETCH * len(w)
+            if many and not steps:
+                return None
             primal = 0.5 * float(w @ w) + float(losses.losses(margins).sum())
             gradient = w - system.image(losses.y * losses.dual_candidate(margins))
             gap = 0.5 * float(gradient @ gradient) / max(primal, TINY)
             # a little of the gap is left to rounding
-            if gap <= 0.9 * tol or steps == max_iter or not primal < last:
+            if many or gap <= 0.9 * tol or steps == max_iter or not primal < last:
                 break
             direction = -system.solved(curvature, gradient)
             change = self._scores(direction)
@@ -119,6 +118,8 @@ class ActiveSystem:
     def solved(self, curvature: Array, gradient: Array) -> Array:
         """Return ``(1 + ΦᵀCΦ)⁻¹ g`` (r,) for curvatures (n,)."""
         active = np.flatnonzero(curvature)
+        if not len(active):
+            return gradient
         if len(active) <= self._r:
             self._learn(active)
             root = np.sqrt(curvature[self._rows])
