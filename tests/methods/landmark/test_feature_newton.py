@@ -64,7 +64,7 @@ def test_a_large_lam_takes_few_steps(apart):
         found = ODMClassifier(solver=Landmark(100), lam=lam * 900, random_state=0).fit(*apart)
         assert found.history_[-1]["machines"] == 0
         assert found.history_[-1]["gap"] <= 1e-3
-        assert found.history_[-1]["passes"] <= 100
+        assert found.history_[-1]["passes"] <= 300
 
 
 def test_threads_change_no_bit(apart, monkeypatch):
