@@ -83,7 +83,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["gallery", "tutorials"],
     "copyfile_regex": r"index\.rst",  # the tutorials' own first page
     "filename_pattern": r"/[^/]*$",
-    "ignore_pattern": r"/saddle_data\.py$",  # what others import
+    "ignore_pattern": r"saddle_data\.py$",  # what others import
     "capture_repr": ("_repr_html_",),
     "reset_argv": "gallery_figures.arguments",
     "image_scrapers": ("matplotlib", "gallery_figures.pictures"),

@@ -119,7 +119,7 @@ def search_text(facts: Mapping[str, Any]) -> str:
     )
     trials = len(facts["cv_results"]["params"])
     return (
-        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {trials} trials "
+        f"found {best}: score {facts['best_score']:.4f} by left-out rows, the best of {trials} trials "
         f"(nested score {facts['nested_score']:.4f})\n"
     )
 

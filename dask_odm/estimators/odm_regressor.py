@@ -207,7 +207,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         """
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
-            raise InputError("predict_interval needs left-out residuals: fit with loo=True.")
+            raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
         if not 0.0 < coverage < 1.0:
             raise InputError(f"coverage must be in (0, 1). Got {coverage!r} instead.")
         radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])

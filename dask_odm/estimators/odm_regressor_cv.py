@@ -13,6 +13,7 @@ from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.estimators.odm_regressor import RegressionEstimator, RegressionFamily, RegressionFit, units_of
+from dask_odm.estimators.search.recipe import results_of
 from dask_odm.estimators.search.search_fit import Splitter, splits_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, solver_object, solver_word, with_parameters
@@ -53,19 +54,20 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         trials = SampleTrials(units, fit.kernel, fit.run, splits, score=explained, groups=fit.left_out)
         search = Search(_axes(data, fit), trials.scores, splits.count, trials.goes_on, None, lambda state: None)
         state = search.run()
-        record = state.history[search.best]
-        best = Setting.of(record)
+        best = Setting.of(state.history[search.best])
+        params = [_parameters(Setting.of(record), data) for record in state.history]
         lam = best.share * data.total_weight
         kernel = replace(fit.kernel, kernel=best.kernel, gamma=best.gamma)
         groups = fit.left_out if fit.loo else None
         last = replace(fit, kernel=kernel, odm=replace(fit.odm, lam=lam), groups=groups)
         family = RegressionFamily()
         trained = family.train(family.choose(last, data.rows, data.features), data, last)
-        params = {"kernel": best.kernel, "gamma": best.gamma, "lam": lam}
         trained.attributes.update(
-            best_params_={name: value for name, value in params.items() if name != "gamma" or best.kernel != "linear"},
-            best_score_=record["objective"],
+            best_params_=params[search.best],
+            best_score_=state.history[search.best]["objective"],
+            best_index_=search.best,
             nested_score_=trials.nested_score(state),
+            cv_results_=results_of(state, trials, params),
         )
         return trained
 
@@ -82,6 +84,12 @@ class RegressionSearchFamily(Family[RegressionSearch]):
         return choice.recipe.train(data, fit)
 
 
+def _parameters(setting: Setting, data: TrainingData) -> dict[str, Any]:
+    """Return the parameters of `ODMRegressor` for a setting."""
+    gamma = {"gamma": setting.gamma} if hasattr(KERNELS[setting.kernel], "gamma") else {}
+    return {"kernel": setting.kernel, **gamma, "lam": setting.share * data.total_weight}
+
+
 def _axes(data: TrainingData, fit: RegressionSearch) -> Axes:
     """Return the values to choose from: the user's, or ranges that suit the data."""
 
@@ -90,7 +98,7 @@ def _axes(data: TrainingData, fit: RegressionSearch) -> Axes:
             return (1.0,)
         if fit.gammas is not None:
             return fit.gammas
-        kernel: Any = replace(fit.kernel, kernel=name, gamma="scale").make(data.statistics())
+        kernel: Any = replace(fit.kernel, kernel=name, gamma="scale").make(data.statistics(fit.kernel.scale))
         return tuple(float(kernel.gamma) * factor for factor in TUNING.gammas)
 
     shares = SHARES if fit.lams_tried is None else tuple(lam / data.total_weight for lam in fit.lams_tried)
@@ -118,6 +126,8 @@ class ODMRegressorCV(RegressionEstimator):
         R² of left-out rows of the sample. Since it is the best of many, it is a little too optimistic.
     nested_score_ : float
         R² without this optimism: each part of the rows is judged by the setting that is best on the others.
+    best_index_, cv_results_
+        As in `ODMClassifierCV`.
     lam_, scale_, loo_prediction_, loo_score_, loo_parameters_, conformity_, n_features_in_, feature_names_in_, \
 missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_gap_, history_, n_iter_
         As in `ODMRegressor`, from the last fit.
@@ -144,7 +154,14 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
             None,
         ],
     }
-    _saved: ClassVar[tuple[str, ...]] = (*RegressionEstimator._saved, "best_params_", "best_score_", "nested_score_")
+    _saved: ClassVar[tuple[str, ...]] = (
+        *RegressionEstimator._saved,
+        "best_params_",
+        "best_score_",
+        "best_index_",
+        "nested_score_",
+    )
+    _unsaved: ClassVar[tuple[str, ...]] = (*RegressionEstimator._unsaved, "cv_results_")
     lam: ClassVar[str] = "auto"
     gamma: ClassVar[str] = "scale"
 

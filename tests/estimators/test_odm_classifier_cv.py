@@ -315,7 +315,7 @@ def test_from_the_shell(tmp_path):
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
-    assert "of left-out rows right" in result.stdout
+    assert "by left-out rows, the best of" in result.stdout
     assert "kernel=rbf, gamma=" in result.stdout
     model = load_model(tmp_path / "model.zarr")
     assert model.best_params_["gamma"] in GRID["gammas"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
@@ -11,6 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GroupKFold
 
 from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm.cli import main
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.solvers import Landmark
 from small_stores import store_of
@@ -203,3 +205,18 @@ def test_the_search_leaves_out_groups_that_learn_nothing_from_themselves():
     groups = np.repeat(np.arange(40), 5)
     search = ODMRegressorCV("rbf", random_state=0)
     assert search.fit(X, y).best_score_ > 0.9 > 0.3 > search.fit(X, y, groups=groups).best_score_
+
+
+def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
+    X, y = rows
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
+    run = CliRunner()
+    learned = run.invoke(
+        main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
+    )
+    assert "by left-out rows, the best of" in learned.stdout, learned.output
+    assert run.invoke(main, ["predict", str(tmp_path / "m.zarr"), store, str(tmp_path / "p.csv"), "--sets", "0.8"])
+    found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
+    assert (tmp_path / "p.csv").read_text().startswith("prediction,low,high\n")
+    model = load_model(tmp_path / "m.zarr")
+    np.testing.assert_allclose(found, np.column_stack([model.predict(X), model.predict_interval(X, 0.8)]), rtol=1e-5)

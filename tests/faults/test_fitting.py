@@ -14,6 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dask_odm.data.ingest import ingest
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
@@ -307,7 +308,7 @@ EXTREMES = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("scale", [None, *SCALINGS])
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 @pytest.mark.parametrize("numbers", EXTREMES)
 def test_extreme_numbers_are_learned_from_or_refused(numbers, kernel, scale, tmp_path):

@@ -110,6 +110,7 @@ class Ranks:
         return found
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of a column whose width is not finite
 def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice, parts: int) -> tuple[Array, Array, Array]:
     """Return counts, knots and levels of some columns of dense or CSC rows, for so many quantiles."""
     low, high = statistics.minimum[columns], statistics.maximum[columns]

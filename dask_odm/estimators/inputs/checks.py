@@ -184,7 +184,7 @@ def _require_labels_of_classes(y: Array) -> None:
         raise ValueError(
             f"Unknown label type: continuous. y holds {len(broken)} different values that are not whole numbers, such "
             f"as {', '.join(f'{value:g}' for value in broken[:3])}: if they name classes, pass them as strings "
-            "(y.astype(str)); if they are measured, use a regressor, such as MDDRidge."
+            "(y.astype(str)); if they are measured, use a regressor, such as ODMRegressorCV."
         )
     if kind != "binary":
         check_classification_targets(y)

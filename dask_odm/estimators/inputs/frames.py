@@ -86,14 +86,11 @@ def rows_of(X: Any) -> Any:
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
 
 
-def is_plain(frame: pd.DataFrame) -> bool:
-    """Return whether all columns of a frame in memory hold numbers, and none a gap."""
-    return all(dtype.kind in "iuf" for dtype in frame.dtypes) and not bool(frame.isna().to_numpy().any())
-
-
 def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     """Return the features (n, d) of the columns of a frame, and the recipe; None if all are numbers without gaps."""
-    if not len(frame) or not frame.shape[1] or is_plain(frame):
+    if not frame.size:
+        return None
+    if all(dtype.kind in "iuf" for dtype in frame.dtypes) and not frame.isna().to_numpy().any():
         return None
     names = tuple(map(str, frame.columns))
     if len(set(names)) < len(names):

@@ -193,12 +193,16 @@ class ActiveFactor:
 
 @compiled
 def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int) -> None:
+    m = active.size
+    values = pointer(K)
+    index = pointer(active)
+    scale = pointer(root)
+    into = pointer(out)
     for i in range(start, stop):
-        row = K[active[i]]
-        scale = root[i]
-        into = out[i]
-        for j in range(i, len(active)):
-            into[j] = scale * root[j] * row[active[j]]
+        row = index[i] * len(K)
+        own = scale[i]
+        for j in range(i, m):
+            into[i * m + j] = own * scale[j] * values[row + index[j]]
 
 
 class GramLandmarks:

@@ -154,7 +154,7 @@ def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a:
     _add_rows(positive, high, a[n:], out[n:])
 
 
-@called
+@inlined
 def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, terms: Array) -> None:
     """Fill all but the last of ``terms`` (7, n) with figures of every row.
 
@@ -199,7 +199,7 @@ def _near(
     return count
 
 
-@called
+@inlined
 def _sweep(
     blocks: Blocks, terms: Array, band: Array, order: Array, number: int, threshold: float, b: float, a: Array,
     scores: Array, rows: Array,
@@ -275,7 +275,7 @@ def _descend(
     """
     negative, positive, _, _ = blocks
     threshold = 1.0
-    sweeps = np.int64(0)  # a plain 0 has a type of its own, for which Numba would compile a sweep, too
+    sweeps = 0
     b = 0.0
     total = 0.0
     lag = 0.0

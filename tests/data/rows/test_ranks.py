@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -9,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 from sklearn.preprocessing import QuantileTransformer
 
-from dask_odm import InputError, MDDRidge, ODMClassifier, StoreError, load_model
+from dask_odm import InputError, MDDRidge, ODMClassifier, ODMRegressor, ODMRegressorCV, StoreError, load_model
 from dask_odm.data.rows import ranks as ranks_module
 from dask_odm.data.rows.ranks import Ranks
 from dask_odm.data.rows.scaling import RANKS, Scaling, StoredScaling
@@ -151,6 +153,16 @@ def test_warped_columns_of_many_rows_and_rows_beyond_them():
     assert np.abs(found - expected).max() < 0.1
     ends = model.decision_function(np.exp(X.max(axis=0, keepdims=True)))
     np.testing.assert_array_equal(model.decision_function(np.full((1, 3), 1e300)), ends)
+
+
+@pytest.mark.parametrize(
+    "make", [ODMRegressor, partial(ODMRegressorCV, gammas=None, lams=[1e4])], ids=["one", "search"]
+)
+def test_columns_with_heavy_tails_are_learned(make):
+    X = np.exp(2 * np.random.default_rng(0).normal(size=(500, 3)))
+    y = np.log(X[:, 0]) * np.log(X[:, 1])
+    ranked, plain = (make(scale=scale, random_state=0).fit(X[:350], y[:350]) for scale in ("ranks", "standard"))
+    assert ranked.score(X[350:], y[350:]) > 0.85 > 0.2 + plain.score(X[350:], y[350:])
 
 
 def test_a_saved_model_predicts_the_same_and_other_versions_do_not_know_it(tmp_path):
