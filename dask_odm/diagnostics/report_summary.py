@@ -15,7 +15,7 @@ def first_screen(model: Any, found: Any, source: str, picture: str | None) -> st
     """Return what a reader sees without opening a fold; ``found`` is None if the model was not judged."""
     facts = dict(facts_of(model))
     learned = f"Learned from {facts['Rows']:,} rows of {facts['Features']:,} features"
-    rows = "" if found is None else f"; judged by {found.facts()['rows']:,} rows of {source}"
+    rows = "" if found is None else f"; judged by {found.facts()['rows']:,} rows ({source})"
     lines = [f"<p>{safe(learned + rows)}.</p>", '<div class="figures">']
     for name, value, chance in _figures(found):
         beside = "" if chance is None else f"by chance {chance}"

@@ -2,25 +2,22 @@
 
 With weights w of the features φ a machine minimises ``P(w) = ½‖w‖² + Σ_i loss_i(w·φ_i)``. A step solves ``(1 + ΦᵀCΦ)
 Δ = −∇P`` over the active rows, whose curvatures are C. Woodbury's formula takes the inner products of few active rows,
-in float64, and computes only those of rows that were not active before. If there are more rows than features, the
-Hessian takes those whose curvature has changed, and conjugate gradients mend its rounding. The step of least P follows.
-So the number of steps hardly grows with λ. Products alone would be hundreds a step, and descent thousands of sweeps.
-Machines with very many active rows are left to `dask_odm.methods.landmark.lockstep`, where rows are read for all.
+and computes only those of rows that were not active before. If there are more rows than features, the Hessian takes
+those whose curvature has changed. The step of least P follows, and all sums are in float64. So the number of steps
+hardly grows with λ. Products alone would be hundreds a step, and descent thousands of sweeps. Machines with very many
+active rows are left to `dask_odm.methods.landmark.lockstep`, where rows are read for all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from dask_odm.learning.newton import PrimalSolution, least_row_step
 from dask_odm.learning.problem.band import TINY
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.nystrom_features import span_product, span_scores
-from dask_odm.linalg.systems import conjugate_gradients
+from dask_odm.learning.problem.nystrom_features import span_scores
 from dask_odm.methods.exact.gram import ActiveFactor
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.typing import Array
@@ -53,17 +50,16 @@ class FeatureNewton:
             last = primal
             margins = losses.y * scores
             curvature = losses.curvature(margins)
-            if np.count_nonzero(curvature) > SKETCH * len(w):
-                if not steps:
-                    return None
-                break
+            many = np.count_nonzero(curvature) > SKETCH * len(w)
+            if many and not steps:
+                return None
             primal = 0.5 * float(w @ w) + float(losses.losses(margins).sum())
             gradient = w - system.image(losses.y * losses.dual_candidate(margins))
             gap = 0.5 * float(gradient @ gradient) / max(primal, TINY)
             # a little of the gap is left to rounding
-            if gap <= 0.9 * tol or steps == max_iter or not primal < last:
+            if many or gap <= 0.9 * tol or steps == max_iter or not primal < last:
                 break
-            direction = -system.solved(curvature, gradient, min(0.01, gap))
+            direction = -system.solved(curvature, gradient)
             change = self._scores(direction)
             length = least_row_step(losses, scores, change, float(w @ direction), float(direction @ direction))
             w = w + length * direction
@@ -98,7 +94,7 @@ class FeatureNewton:
 class ActiveSystem:
     """The system ``1 + ΦᵀCΦ`` over the active rows of some ``blocks`` of features.
 
-    It keeps the float64 features of up to r rows that were active, with their inner products, or the last Hessian.
+    It keeps the float64 features of up to r rows that were active, with their inner products, and the last Hessian.
     """
 
     def __init__(self, blocks: list[Array]) -> None:
@@ -106,8 +102,9 @@ class ActiveSystem:
         self._starts = np.cumsum([0, *map(len, blocks)])
         self._r = r = blocks[0].shape[1]
         self._rows = np.empty(0, np.int64)  # whose features are known
-        self._known, self._products = np.empty((2, r, r))  # of which the upper half is filled
-        self._hessian = np.zeros((r, r), blocks[0].dtype)
+        self._known, self._products = np.zeros((2, r, r))
+        self._multiplied = 0  # rows known whose products are, in the upper half
+        self._hessian = np.zeros((r, r))
         self._curvature = np.zeros(self._starts[-1])  # of which the Hessian is
 
     def image(self, dual: Array) -> Array:
@@ -118,54 +115,49 @@ class ActiveSystem:
             return dual[self._rows] @ self._known[: len(self._rows)]
         return np.asarray(sum(dual[some] @ self._features(some) for some in self._pieces(active)))
 
-    def solved(self, curvature: Array, gradient: Array, forcing: float) -> Array:
-        """Return ``(1 + ΦᵀCΦ)⁻¹ g`` (r,) for curvatures (n,), up to a share ``forcing`` of its squared norm."""
+    def solved(self, curvature: Array, gradient: Array) -> Array:
+        """Return ``(1 + ΦᵀCΦ)⁻¹ g`` (r,) for curvatures (n,)."""
         active = np.flatnonzero(curvature)
+        if not len(active):
+            return gradient
         if len(active) <= self._r:
             self._learn(active)
             root = np.sqrt(curvature[self._rows])
             used = np.flatnonzero(root)
             own = root[used]
             known = self._known[: len(root)]
+            count = self._multiplied
+            self._products[:count, count : len(root)] = known[:count] @ known[count:].T
+            self._products[count : len(root), count : len(root)] = known[count:] @ known[count:].T
+            self._multiplied = len(root)
             factor = ActiveFactor.of(lambda: self._products[np.ix_(used, used)] * own * own[:, None])
             root[used] *= factor.solve(own * (known @ gradient)[used])
             return gradient - root @ known
-        exact = self._blocks[0].dtype
         for some in self._pieces(np.flatnonzero(curvature != self._curvature)):
             more = curvature[some] - self._curvature[some]
-            features = self._features(some, exact)
+            features = self._features(some)
             for sign in (1.0, -1.0):
-                scaled = np.sqrt(np.maximum(sign * more, 0.0)).astype(exact)[:, None] * features
-                self._hessian += exact.type(sign) * (scaled.T @ scaled)
+                scaled = np.sqrt(np.maximum(sign * more, 0.0))[:, None] * features
+                self._hessian += sign * (scaled.T @ scaled)
         self._curvature = curvature
-        solve = ActiveFactor.of(self._hessian.copy).solve
-        return conjugate_gradients(partial(self._product, curvature), gradient, solve, most=50, forcing=forcing)[0]
-
-    def _product(self, curvature: Array, p: Array) -> Array:
-        """Return ``(1 + ΦᵀCΦ) p``, summed in float64."""
-        out = p.copy()
-        for block, start in zip(self._blocks, self._starts, strict=False):
-            span_product(block, curvature[start : start + len(block)], p, out)
-        return out
+        return ActiveFactor.of(self._hessian.copy).solve(gradient)
 
     def _learn(self, active: Array) -> None:
         """Keep the features and inner products of ``active`` rows, and of earlier ones if there is room."""
         new = np.setdiff1d(active, self._rows, assume_unique=True)
         if len(self._rows) + len(new) > self._r:
             self._rows = self._rows[:0]
+            self._multiplied = 0
             new = active
         count = len(self._rows)
         self._rows = np.concatenate([self._rows, new])
-        known = self._known[: len(self._rows)]
-        known[count:] = self._features(new)
-        self._products[:count, count : len(known)] = known[:count] @ known[count:].T
-        self._products[count : len(known), count : len(known)] = known[count:] @ known[count:].T
+        self._known[count : len(self._rows)] = self._features(new)
 
-    def _features(self, rows: Array, dtype: Any = np.float64) -> Array:
-        """Return the features of ascending ``rows`` in ``dtype``."""
+    def _features(self, rows: Array) -> Array:
+        """Return the features of ascending ``rows`` in float64."""
         ends = np.searchsorted(rows, self._starts)
         parts = zip(self._blocks, self._starts, ends, ends[1:], strict=False)
-        return np.concatenate([block[rows[a:b] - first] for block, first, a, b in parts], dtype=dtype)
+        return np.concatenate([block[rows[a:b] - first] for block, first, a, b in parts], dtype=np.float64)
 
     def _pieces(self, rows: Array) -> list[Array]:
         """Cut ``rows`` into pieces whose features take no more memory than the Hessian."""

@@ -46,6 +46,16 @@ def test_errors_of_features_enlarge_the_gap():
     assert not found.converged
 
 
+def test_no_row_is_active_at_first():
+    newton = FeatureNewton(
+        [np.ones((3, 1))], RowLosses(ODMSettings(10.0, 0.3, 0.2), np.ones(3), np.ones(3)), np.empty((0, 1))
+    )
+    found = newton.solve(np.ones(1), 1e-8, 30)
+    assert found is not None
+    assert found.converged
+    assert found.x[0] < 0.8
+
+
 def test_very_many_active_rows_are_left_to_lockstep():
     newton, _ = machine(200, 1e3, np.float32)
     assert newton.solve(np.zeros(20), 1e-8, 30) is None
@@ -64,7 +74,7 @@ def test_a_large_lam_takes_few_steps(apart):
         found = ODMClassifier(solver=Landmark(100), lam=lam * 900, random_state=0).fit(*apart)
         assert found.history_[-1]["machines"] == 0
         assert found.history_[-1]["gap"] <= 1e-3
-        assert found.history_[-1]["passes"] <= 100
+        assert found.history_[-1]["passes"] <= 300
 
 
 def test_threads_change_no_bit(apart, monkeypatch):
