@@ -18,8 +18,12 @@ RUN groupadd --gid 10001 odm \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/dask-odm --shell /usr/sbin/nologin odm \
     && install --directory --owner 10001 --group 10001 --mode 0755 /var/lib/dask-odm
 COPY --from=build /opt/dask-odm /opt/dask-odm
-# Loops are compiled when they are first used, a dozen seconds in every new container. Where image and nodes have the same
-# processor, compile them here, to where NUMBA_CACHE_DIR points below, and mount no volume over it:
+# Loops are compiled when they are first used, some seconds in every new container. To have them in the image, compile them
+# here, to where NUMBA_CACHE_DIR points below, and mount no volume over it. What is compiled for a named processor runs on
+# every node that has its instructions, with the same bits; x86-64-v3 has AVX2, with which kernels take twice as long as
+# with AVX-512:
+#   ENV NUMBA_CPU_NAME=x86-64-v3
+#   ENV NUMBA_CPU_FEATURES=
 #   RUN NUMBA_CACHE_DIR=/var/lib/dask-odm/numba /opt/dask-odm/bin/dask-odm warmup
 # All that is written goes below this folder: the chart mounts the root read-only and a volume there. Temporary files lie
 # in it, and what Numba compiles.

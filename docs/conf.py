@@ -78,27 +78,16 @@ numpydoc_validation_exclude = {
 
 copybutton_exclude = ".linenos, .gp, .go"
 
-# Scripts that make the tables of papers again, for half a minute and more: shown, not run.
-SHOWN = (
-    "compare_mdd",
-    "hogwild",
-    "mixing_tables",
-    "saddle_data",
-    "saddle_dsvc",
-    "saddle_svc",
-)
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples", "../tutorials"],
     "gallery_dirs": ["gallery", "tutorials"],
     "copyfile_regex": r"index\.rst",  # the tutorials' own first page
-    "filename_pattern": rf"/(?!(?:{'|'.join(SHOWN)})\.py)[^/]*$",
-    "default_thumb_file": str(
-        ROOT / "docs" / "cells.png"
-    ),  # of scripts that draw nothing
+    "filename_pattern": r"/[^/]*$",
+    "ignore_pattern": r"saddle_data\.py$",  # what others import
     "capture_repr": ("_repr_html_",),
     "reset_argv": "gallery_figures.arguments",
     "image_scrapers": ("matplotlib", "gallery_figures.pictures"),
-    "reset_modules": (),
+    "reset_modules": ("gallery_figures.use_style",),
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,

@@ -6,6 +6,9 @@ Data sets are made to order, bundled with scikit-learn, or fetched from the LIBS
 
 from tempfile import TemporaryDirectory
 
+import matplotlib.pyplot as plt
+import numpy as np
+
 import dask_odm as odm
 
 clf = odm.ODMClassifier(lam=10.0, scale="standard")
@@ -34,3 +37,11 @@ for name in ("breast_cancer", "digits", "iris", "wine"):
 # From the LIBSVM site, once, with checksums and resume (not run here):
 #     train, test = odm.datasets.fetch_libsvm("a7a")
 #     odm.datasets.fetch_libsvm("SUSY", store="susy.zarr", test_size=0.2)
+
+# Four of them in two features.
+figure, axes = plt.subplots(1, 4, figsize=(10, 2.8))
+names = "chessboard", "shells", "overlapping", "separable"
+for ax, name in zip(axes, names, strict=True):
+    X, y = getattr(odm.datasets, f"make_{name}")(800, 2)
+    ax.scatter(*X.T, s=4, c=np.where(y == y[0], "C0", "C1"))
+    ax.set(title=name, xticks=[], yticks=[])

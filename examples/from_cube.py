@@ -6,6 +6,7 @@ A scene of three bands over two dates, labels on a tenth of its pixels, clouds; 
 
 from tempfile import TemporaryDirectory
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -40,3 +41,7 @@ with TemporaryDirectory() as folder:
 print(clf.predict(scene, decode=True).sel(y=4600, x=900).compute().item())
 certain = clf.predict_proba(scene).max("class")
 print(f"{float((certain < 0.7).mean()):.0%} of the pixels are uncertain")
+
+# A look at it: the forest is round.
+certain.plot(vmin=0.5, vmax=1.0, cbar_kwargs={"label": "probability of the class"})
+plt.title("How certain the map is")

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import dask.array as da
 import dask.dataframe as dd
+import matplotlib.pyplot as plt
 import pandas as pd
 
 import dask_odm as odm
@@ -34,3 +35,9 @@ with TemporaryDirectory() as folder:
     frame.assign(found=of_frame.predict(frame[list("abcd")])).to_parquet(f"{folder}/labels", write_index=False)
     stores = of_array.fit(f"{folder}/array.zarr"), of_frame.fit(f"{folder}/frame.zarr")
     print("stores:", *(model.dual_gap_ for model in stores))
+
+# Predictions of one block at a time, here as boxes.
+values = of_array.decision_function(rows)
+plt.boxplot([values.blocks[block].compute() for block in range(values.numblocks[0])])
+plt.xlabel("block of rows")
+plt.ylabel("decision value")

@@ -7,6 +7,7 @@ One file, a list, a folder or a pattern, of one format; columns of words, and ga
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -33,6 +34,12 @@ with TemporaryDirectory() as temporary:
 
     (folder / "table.csv").write_text("width,colour,label\n1,red,yes\n3,,no\n,blue,no\n6,red,yes\n")
     table = odm.ingest(folder / "table.csv", folder / "table.zarr")
-    for name, read_as, levels, gaps in table.column_recipe.rows():
-        print(f"{name}: {read_as}, {levels}, {gaps} gap")
+    for column in table.column_recipe.facts():
+        print(f"{column['name']}: {column['read_as']}, {column['values']}, {column['gaps']} gap")
     print("rows left:", odm.ingest(folder / "table.csv", folder / "whole.zarr", drop_missing=True).rows)
+
+# Values of both classes, by the model of the folder.
+values = clf.decision_function(pd.DataFrame(X, columns=list("abcd")))
+plt.hist([values[y > 0], values[y < 0]], 40, histtype="stepfilled", alpha=0.6, label=["1", "-1"])
+plt.xlabel("decision value")
+plt.legend(title="label")

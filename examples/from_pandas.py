@@ -24,8 +24,11 @@ with TemporaryDirectory() as folder:
     clf.fit(odm.open_store(f"{folder}/train.zarr"))
     print(f"gap {clf.dual_gap_:.1e}, accuracy {clf.score(f'{folder}/train.zarr'):.3f}")
 
-# Words are no numbers: the error says how to encode them.
-try:
-    clf.fit(frame.drop(columns="bought").assign(colour="red"), frame["bought"])
-except odm.InputError as error:
-    print("error:", error)
+# Words are taken, too, and so are dates and gaps.
+words = frame.drop(columns="bought").assign(colour=frame["age"].gt(0).map({True: "red", False: "blue"}))
+print(f"with words: accuracy {odm.ODMClassifier().fit(words, frame['bought']).score(words, frame['bought']):.3f}")
+
+# Values beside two of the columns.
+values = clf.decision_function(frame.drop(columns="bought"))
+ax = frame.plot.scatter("width", "height", c=values, colormap="RdBu_r")
+ax.set_title("Who buys (red)")

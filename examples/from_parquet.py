@@ -1,7 +1,8 @@
 """From Parquet and Arrow
 ======================
 
-Files and tables, ingested batch by batch. Needs pyarrow (``pip install "dask-odm[parquet]"``).
+Files and tables, ingested batch by batch. Needs pyarrow and, for the picture, Matplotlib
+(``pip install "dask-odm[parquet,plot]"``).
 """
 
 from tempfile import TemporaryDirectory
@@ -9,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 import pyarrow as pa
 from pyarrow import feather, parquet
+from sklearn.metrics import RocCurveDisplay
 
 import dask_odm as odm
 
@@ -31,3 +33,7 @@ with TemporaryDirectory() as folder:
 # fit itself takes a table as a frame.
 frame = table.to_pandas()
 print("in memory:", clf.fit(frame[list("abcd")], frame["label"]).score(frame[list("abcd")], frame["label"]))
+
+# The same frame judges the model.
+display = RocCurveDisplay.from_estimator(clf, frame[list("abcd")], frame["label"], plot_chance_level=True)
+display.ax_.set_title("ROC of the training rows")

@@ -6,6 +6,7 @@ Sparse rows are never dense as a whole. The linear kernel works on the non-zeros
 
 from tempfile import TemporaryDirectory
 
+import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse
 
@@ -23,3 +24,9 @@ print(f"rbf: accuracy {clf.score(X, y):.3f}")
 with TemporaryDirectory() as folder:
     odm.ingest((X, y), f"{folder}/train.zarr")  # a store is dense: filled block by block
     print("store:", odm.open_store(f"{folder}/train.zarr")["X"].shape)
+
+# A tenth of the rows: most entries are zeros, which nobody holds.
+plt.figure(figsize=(8, 2.4))
+plt.spy(X[:100], markersize=1, aspect="auto")
+plt.xlabel("features")
+plt.ylabel("rows")

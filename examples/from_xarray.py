@@ -6,6 +6,7 @@ A Dataset or DataArrays, dimensions in any order and of any name; predictions ke
 
 from tempfile import TemporaryDirectory
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import xarray as xr
 
@@ -32,3 +33,8 @@ with TemporaryDirectory() as folder:
     odm.ingest(dataset, f"{folder}/train.zarr")
     ds = odm.open_store(f"{folder}/train.zarr")
     print(ds.sizes, clf.fit(ds).score(ds))
+
+# Values keep their days.
+plt.figure(figsize=(8, 3))
+clf.decision_function(light).rolling(time=30).mean().plot()
+plt.title("Mean of thirty days")

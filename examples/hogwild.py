@@ -19,11 +19,13 @@ together, and whoever starts them waits for the last one, to look at w. Dense ro
 wait for each other's cache lines: two may well be slower than one.
 
 Niu, Recht, Ré, Wright: *HOGWILD!: a lock-free approach to parallelizing stochastic gradient descent*, 2011.
+Needs Matplotlib (``pip install "dask-odm[plot]"``).
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from matplotlib.figure import Figure
 from saddle_data import split, synthetic
 
 
@@ -95,12 +98,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--C", type=float, default=32.0)
+    parser.add_argument("--output", help="File for the plot, such as hogwild.png; without it there is none.")
     options = parser.parse_args(arguments)
+    ax = Figure(figsize=(7, 4), layout="constrained").subplots()
     X, y, X_test, y_test = split(*synthetic(options.rows, options.features, separable=False))
     for threads in sorted({1, options.threads}):
-        *_, last = hogwild(X, y, C=options.C, epochs=options.epochs, threads=threads)
+        states = list(hogwild(X, y, C=options.C, epochs=options.epochs, threads=threads, parts=4))
+        last = states[-1]
+        right = [state.accuracy(X_test, y_test) for state in states]
+        ax.plot([state.steps for state in states], right, "o-", label=f"{threads} threads")
         speed = last.steps / last.seconds
         print(f"{threads} threads: {last.accuracy(X_test, y_test):.4f} right, {speed:.3g} steps a second")
+    ax.set(xlabel="steps", ylabel="accuracy on test rows")
+    ax.legend()
+    ax.figure.savefig(options.output or io.BytesIO(), dpi=120)
 
 
 if __name__ == "__main__":

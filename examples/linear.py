@@ -6,6 +6,7 @@ Newton's method learns from an array, from sparse rows of words, and from a stor
 
 from tempfile import TemporaryDirectory
 
+import matplotlib.pyplot as plt
 from sklearn.feature_extraction.text import HashingVectorizer
 
 import dask_odm as odm
@@ -37,3 +38,9 @@ train, valid = slice(0, 400), slice(400, 500)
 models = odm.ODMClassifier("linear", scale="standard").lam_path(X[train], y[train], lams=[1, 10, 100, 1000])
 best = max(models, key=lambda model: model.score(X[valid], y[valid]))
 print(f"lam={best.lam:g}: {best.score(X[valid], y[valid]):.3f}")
+
+# Ten features count, of two hundred.
+plt.figure(figsize=(8, 3))
+plt.stem(best.coef_.ravel(), markerfmt=".", basefmt=" ")
+plt.xlabel("feature")
+plt.ylabel("weight")

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import argparse
 
+import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import PrecisionRecallDisplay, average_precision_score, roc_auc_score
 
 from dask_odm import ODMClassifierCV
 
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rows", type=int, default=6000)
     options = parser.parse_args()
+    _, ax = plt.subplots()
     for seed in range(options.seeds):
         X, y = pages(options.rows, np.random.default_rng(seed))
         X_new, y_new = pages(20_000, np.random.default_rng(1000 + seed))
@@ -51,6 +53,8 @@ def main() -> None:
             print(
                 f"seed {seed}, by {scoring}: AUC {area:.3f}, average precision {precision:.3f} on new pages", flush=True
             )
+            if seed == 0:
+                PrecisionRecallDisplay.from_predictions(y_new, values, name=f"chosen by {scoring}", ax=ax)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ async function look(pages, widths, themes) {
       const view = frame.contentWindow, root = frame.contentDocument.documentElement;
       const article = root.querySelector(".bd-article-container") ?? root.querySelector("main");  // of the search page
       const written = !page.slice(1).includes("/");  // by hand; pages of source code are in folders
-      for (const fold of article.querySelectorAll("details")) fold.open = true;
+      for (const fold of article.querySelectorAll("details.drawn")) fold.open = true;
       const known = new Map();
       const wrong = [...faint(article, view, known), ...(await lost(article, view, known))];
       if (written && width >= DESK) wrong.push(...cut(article));

@@ -26,8 +26,7 @@ def files(folder: Path) -> list[str]:
 
 
 FILES = files(EXAMPLES)
-DRAW = ("cells.py", "compare_mdd.py", "compare_svrg.py", "mixing_tables.py", "saddle_dsvc.py", "saddle_svc.py")
-NEEDS = dict.fromkeys(DRAW, "matplotlib") | {"from_parquet.py": "pyarrow"}
+NEEDS = {"from_parquet.py": "pyarrow"}
 
 
 DRAWS = ["--output", "a.png"]
@@ -85,9 +84,11 @@ def run_script(path: Path, work_folder: Path, capsys, monkeypatch, *arguments: s
 
 @pytest.mark.parametrize("name", of_kind(".py"))
 def test_script(name, work_folder, capsys, monkeypatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     run_script(EXAMPLES / name, work_folder, capsys, monkeypatch, *ARGUMENTS.get(name, []))
+    pyplot.close("all")
 
 
 # What the sentences of a tutorial say of its figures, by what it leaves in its names.

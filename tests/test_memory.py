@@ -311,6 +311,7 @@ def projected_and_taken(model: ODMClassifier, X: np.ndarray, y: np.ndarray, few:
     [
         (2, {"solver": Landmark(50)}),
         (2, {"solver": Landmark(50), "loo": True}),
+        (2, {"solver": Landmark(50), "scale": "ranks"}),
         (4, {"solver": Landmark(50)}),
         (4, {"solver": "newton", "kernel": "linear"}),
     ],
@@ -321,7 +322,7 @@ def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, setti
     monkeypatch.setattr("dask_odm.data.rows.scaling.COPIED_BYTES", 0)
     X = np.random.default_rng(0).standard_normal((30_000, 80)).astype(np.float32)
     y = X[:, :classes].argmax(axis=1)
-    model = ODMClassifier(lam=1e3, random_state=0, scale="standard", **settings)
+    model = ODMClassifier(lam=1e3, random_state=0, **{"scale": "standard"} | settings)
     projected, peak = projected_and_taken(model, X, y, 1000)
     assert peak <= projected + CPU_COUNT * (5 << 20)  # blocks that threads work in
     assert projected <= 2 * max(peak, FROM), "a projection far too high refuses what would fit"

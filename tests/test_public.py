@@ -41,8 +41,8 @@ def test_version_is_the_installed_one() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'dask_odm' has no attribute 'ODMRegressor'"):
-        _ = dask_odm.ODMRegressor
+    with pytest.raises(AttributeError, match="module 'dask_odm' has no attribute 'ODMTransformer'"):
+        _ = dask_odm.ODMTransformer
 
 
 def test_what_a_fit_may_never_need_is_loaded_when_it_is_asked_for() -> None:

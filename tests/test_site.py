@@ -84,6 +84,20 @@ def test_links_and_images_lead_somewhere(pages: dict[Path, Page]) -> None:
     assert broken == []
 
 
+def test_every_how_to_page_has_a_picture_with_a_text_for_who_cannot_see_it(site: Path) -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    names = index.split(":caption: How-to\n")[1].split("```")[0].split()
+    assert len(names) > 10
+    found = {name: (site / f"{name}.html").read_text(encoding="utf-8") for name in names}
+    assert [name for name, text in found.items() if not re.search(r'<img alt="[^"]{20,}" class="only-', text)] == []
+
+
+def test_each_example_has_a_thumbnail_of_its_own(site: Path) -> None:
+    found = [path.read_bytes() for path in (site / "_images").glob("sphx_glr_*_thumb.png")]
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"saddle_data"}  # which others import
+    assert len(found) == len(set(found)) == len(scripts)
+
+
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
     loaded = {link for page in pages.values() for link in page.loaded}
     assert len(loaded) > 20

@@ -19,7 +19,11 @@ def visits(patients, each, seed):
     """Return values of all visits, who is ill, and which patient it is."""
     random = np.random.default_rng(seed)
     state = random.normal(size=(patients, 4))
-    risk = 1.5 * np.abs(state[:, 0]) + state[:, 1] + 0.7 * random.normal(size=patients)
+    risk = (
+        1.5 * np.abs(state[:, 0])
+        + state[:, 1]
+        + 0.7 * random.normal(size=patients)
+    )
     patient = np.repeat(np.arange(patients), each)
     values = state[patient] + 0.1 * random.normal(size=(len(patient), 4))
     return values, (risk > 3)[patient].astype(int), patient
@@ -52,7 +56,9 @@ ax.legend()
 
 searches = {}
 for way, groups in (("single visits", None), ("whole patients", patient)):
-    search = odm.ODMClassifierCV(loo=True, random_state=0).fit(X, y, groups=groups)
+    search = odm.ODMClassifierCV(loo=True, random_state=0).fit(
+        X, y, groups=groups
+    )
     searches[way] = search
     promised, new = search.loo_score_, search.score(X_new, y_new)
     gamma = search.best_params_["gamma"]
@@ -78,7 +84,9 @@ for way, search in searches.items():
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for way, search in searches.items():
-    CalibrationDisplay.from_estimator(search, X_new, y_new, n_bins=8, name=way, ax=ax)
+    CalibrationDisplay.from_estimator(
+        search, X_new, y_new, n_bins=8, name=way, ax=ax
+    )
 
 # %%
 # A decision: the cheapest boundary
@@ -102,7 +110,9 @@ print("alarmed: {:.0%} of the ill, {:.0%} of the healthy".format(*alarms))
 # costs as much as an alarm.
 
 alarm = clf.predict_proba(X_new)[:, 1] > 1 / 21
-print(f"cost by probabilities: {np.mean(np.where(alarm, y_new == 0, 20 * y_new)):.3f}")
+print(
+    f"cost by probabilities: {np.mean(np.where(alarm, y_new == 0, 20 * y_new)):.3f}"
+)
 
 # %%
 # Unclear cases
@@ -115,8 +125,14 @@ sets = clf.predict_set(X_new, 0.95, by_class=True)
 unclear = sets.all(axis=1)
 holds = sets[np.arange(len(y_new)), y_new]
 held = [holds[y_new == label].mean() for label in (1, 0)]
-print("true class among them: {:.1%} of the ill, {:.1%} of the healthy".format(*held))
-print(f"to a doctor: {unclear.mean():.0%}, of whom {y_new[unclear].mean():.0%} are ill")
+print(
+    "true class among them: {:.1%} of the ill, {:.1%} of the healthy".format(
+        *held
+    )
+)
+print(
+    f"to a doctor: {unclear.mean():.0%}, of whom {y_new[unclear].mean():.0%} are ill"
+)
 
 # %%
 # What to try next

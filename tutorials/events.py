@@ -35,7 +35,9 @@ store
 X, y = store.sample(20_000, 0)
 figure, axes = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
 for ax, feature in zip(axes, (0, 8, 12), strict=True):
-    for label, name in zip(store.classes, ("background", "signal"), strict=True):
+    for label, name in zip(
+        store.classes, ("background", "signal"), strict=True
+    ):
         values = X[y == label, feature]
         ax.hist(values, bins=60, density=True, histtype="step", label=name)
     ax.set_xlabel(f"feature {feature}")
@@ -50,7 +52,9 @@ axes[0].legend()
 
 linear = odm.ODMClassifier("linear", scale="standard", lam=1e3).fit(events)
 print(f"linear: {linear.score(new):.1%} of new events right")
-print(f"certificate: at most {linear.dual_gap_:.0e} of the objective is left to gain")
+print(
+    f"certificate: at most {linear.dual_gap_:.0e} of the objective is left to gain"
+)
 
 # %%
 # A kernel
@@ -60,12 +64,19 @@ print(f"certificate: at most {linear.dual_gap_:.0e} of the objective is left to 
 # certificate says how far this is from the best function of the kernel, so it tells whether more landmarks can lower
 # the objective. ``loo=True`` leaves every event out in closed form.
 
-settings = {"gamma": 0.005, "lam": 5e3, "scale": "standard", "random_state": 0}
+settings = {
+    "gamma": 0.005,
+    "lam": 5e3,
+    "scale": "standard",
+    "random_state": 0,
+}
 solver = odm.solvers.Landmark(150, certify=True)
 kernel = odm.ODMClassifier(solver=solver, loo=True, **settings).fit(events)
 print(f"kernel: {kernel.score(new):.1%} of new events right")
 print(f"        {kernel.loo_score_:.1%} of those left out")
-print(f"certificate: at most {kernel.dual_gap_:.1%} left to gain by more landmarks")
+print(
+    f"certificate: at most {kernel.dual_gap_:.1%} left to gain by more landmarks"
+)
 
 # %%
 # Left-out events say what new ones do, within a per cent, so you need no test events to know it. A certificate near 0
@@ -98,16 +109,28 @@ left_out = kernel.loo_decision_function_
 cut = np.quantile(left_out[~signal], 0.99)
 X_new, y_new = odm.Store.open(new).sample(50_000, 0)
 values, is_signal = kernel.decision_function(X_new), y_new == store.classes[1]
-print(f"asked for 1 % of the background: {(values[~is_signal] > cut).mean():.2%} pass")
+print(
+    f"asked for 1 % of the background: {(values[~is_signal] > cut).mean():.2%} pass"
+)
 passes = [(left_out[signal] > cut).mean(), (values[is_signal] > cut).mean()]
-print("signal that passes: {:.1%} of the left-out, {:.1%} of the new".format(*passes))
+print(
+    "signal that passes: {:.1%} of the left-out, {:.1%} of the new".format(
+        *passes
+    )
+)
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, model in (("linear", linear), ("kernel", kernel)):
-    background, found, _ = roc_curve(is_signal, model.decision_function(X_new))
+    background, found, _ = roc_curve(
+        is_signal, model.decision_function(X_new)
+    )
     ax.semilogx(background[background > 0], found[background > 0], label=name)
 ax.axvline(0.01, color="black", linestyle="--", linewidth=1)
-ax.set(xlabel="background that passes", ylabel="signal that passes", xlim=(1e-3, 1))
+ax.set(
+    xlabel="background that passes",
+    ylabel="signal that passes",
+    xlim=(1e-3, 1),
+)
 ax.legend()
 folder.cleanup()
 

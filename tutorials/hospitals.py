@@ -12,7 +12,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dask_odm as odm
-from dask_odm.datasets import contaminate_labels, deal_shards, make_overlapping
+from dask_odm.datasets import (
+    contaminate_labels,
+    deal_shards,
+    make_overlapping,
+)
 
 blood, truth = make_overlapping(6000, 30, accuracy=0.93)
 new_blood, new_truth = make_overlapping(4000, 30, accuracy=0.93, start=6000)
@@ -43,7 +47,9 @@ ax.set(xlabel="hospital", ylabel="share told to be ill", ylim=(0, 1))
 plain = odm.ODMClassifier("linear", lam=1e3, scale=None, loo=True).fit(
     blood, told, groups=hospital
 )
-print(f"certificate: at most {plain.dual_gap_:.0e} of the objective is left to gain")
+print(
+    f"certificate: at most {plain.dual_gap_:.0e} of the objective is left to gain"
+)
 print(f"left-out hospitals: {plain.loo_score_:.0%} of the labels right")
 print(f"new patients: {plain.score(new_blood, new_truth):.1%} right")
 
@@ -74,7 +80,9 @@ print(f"new patients: {robust.score(new_blood, new_truth):.1%} right")
 
 errors = robust.shard_errors_
 for name in robust.suspects_:
-    print(f"hospital {name:2}: {errors[name]:.0%} of its labels contradict the model")
+    print(
+        f"hospital {name:2}: {errors[name]:.0%} of its labels contradict the model"
+    )
 print("those that lied, which only this page knows:", *liars)
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 suspected = np.isin(np.arange(40), robust.suspects_)
@@ -90,8 +98,12 @@ honest = ~np.isin(hospital, robust.suspects_)
 final = odm.ODMClassifier("linear", lam=1e3, scale=None, loo=True)
 final.fit(blood[honest], told[honest], groups=hospital[honest])
 worst = final.loo_group_scores_.min()
-print(f"certificate: at most {final.dual_gap_:.0e} of the objective is left to gain")
-print(f"left-out hospitals: {final.loo_score_:.1%} right, the worst {worst:.0%}")
+print(
+    f"certificate: at most {final.dual_gap_:.0e} of the objective is left to gain"
+)
+print(
+    f"left-out hospitals: {final.loo_score_:.1%} right, the worst {worst:.0%}"
+)
 print(f"new patients: {final.score(new_blood, new_truth):.1%} right")
 
 # %%

@@ -52,7 +52,9 @@ train = yaml.safe_load(VALUES)["train"]
 folder = TemporaryDirectory()
 data = Path(folder.name)
 test = data / "train-test.zarr"
-train_store = odm.datasets.make_shells(20_000, 5, noise=0.2, store=data / "train.zarr")
+train_store = odm.datasets.make_shells(
+    20_000, 5, noise=0.2, store=data / "train.zarr"
+)
 odm.datasets.make_shells(5_000, 5, noise=0.2, start=20_000, store=test)
 X, y = train_store.sample(2000, 0)
 figure, ax = plt.subplots(figsize=(5, 4), layout="constrained")
@@ -79,7 +81,10 @@ SETTINGS = {
 def job(model, workers):
     """Run the job's command on a cluster of so many workers."""
     here = {"processes": False, "protocol": "tcp", "dashboard_address": None}
-    with dask.config.set(SETTINGS), LocalCluster(n_workers=workers, **here) as cluster:
+    with (
+        dask.config.set(SETTINGS),
+        LocalCluster(n_workers=workers, **here) as cluster,
+    ):
         command = f"fit {data}/train.zarr {data}/{model} --wait 10m"
         command += f" --scheduler {cluster.scheduler_address} --min-workers {workers}"
         command += f" --checkpoint {data}/{model}.checkpoint.zarr --resume"

@@ -29,7 +29,9 @@ print(dict(cube.sizes), "classes:", *cover)
 # codes on the same pixels, and 0 where nobody was. One band on one date shows the fields dimly at best.
 
 colours = {"cmap": "tab10", "vmin": 1, "vmax": 10, "add_colorbar": False}
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(10, 4), layout="constrained"
+)
 cube.isel(time=1, band=3).plot(ax=left, cmap="gray", robust=True)
 labels.where(labels > 0).plot(ax=right, **colours)
 right.set_title("where somebody was")
@@ -48,8 +50,12 @@ clf = odm.ODMClassifier(scale="minmax", lam=100, loo=True, random_state=0)
 single = clf.fit(cube, labels).loo_score_
 squares = odm.spatial_blocks(cube, {"y": 200, "x": 200})
 apart = clf.fit(cube, labels, groups=squares).loo_score_
-print(f"{clf.missing_rows_} labelled pixels are under clouds and took no part")
-print(f"right when left out: {single:.1%} of single pixels, {apart:.1%} of squares")
+print(
+    f"{clf.missing_rows_} labelled pixels are under clouds and took no part"
+)
+print(
+    f"right when left out: {single:.1%} of single pixels, {apart:.1%} of squares"
+)
 
 # %%
 # Squares score a little lower. In a real scene, where neighbours share soil, weather and owner, the difference is
@@ -58,7 +64,9 @@ print(f"right when left out: {single:.1%} of single pixels, {apart:.1%} of squar
 # The certificate is another matter. It says that the solver is done: no function of this kernel has an objective that
 # is lower by more than this share. It does not say that the model is good; the scores above do.
 
-print(f"certificate: at most {clf.dual_gap_:.1e} of the objective is left to gain")
+print(
+    f"certificate: at most {clf.dual_gap_:.1e} of the objective is left to gain"
+)
 clf
 
 # %%
@@ -69,7 +77,9 @@ clf
 # memory: ``clf.predict(cube).to_zarr("cover.zarr")``. This one is small.
 
 found, truth, best = clf.predict(cube).load(), truth.load(), best.load()
-clear = best != 0  # the best rule has no answer under clouds, and neither has the model
+clear = (
+    best != 0
+)  # the best rule has no answer under clouds, and neither has the model
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
 for ax, title, image in zip(
     axes,
@@ -79,7 +89,10 @@ for ax, title, image in zip(
 ):
     image.where(clear).plot(ax=ax, **colours)
     ax.set_title(title)
-for name, image in (("the map", found), ("the best rule that there is", best)):
+for name, image in (
+    ("the map", found),
+    ("the best rule that there is", best),
+):
     right = float((image == truth).where(clear).mean())
     print(f"{right:.1%} of the clear pixels are right: {name}")
 
@@ -94,7 +107,9 @@ for name, image in (("the map", found), ("the best rule that there is", best)):
 # A map that is blank where it would guess is worth more than one that is wrong there. Probabilities say where.
 
 sure = clf.predict_proba(cube).max("class").load()
-print("leave blank below | of the map remains | right there | probability there")
+print(
+    "leave blank below | of the map remains | right there | probability there"
+)
 for least in (0.5, 0.7, 0.9):
     kept = clear & (sure >= least)
     share, correct = (

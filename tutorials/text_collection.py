@@ -21,7 +21,9 @@ import dask_odm as odm
 DESKS = ("account", "billing", "delivery", "praise", "returns")
 random = np.random.default_rng(0)
 syllables = np.char.add.outer(list("bdfgklmnprstvz"), list("aeiou")).ravel()
-words = np.array(["".join(each) for each in random.choice(syllables, (20_000, 4))])
+words = np.array(
+    ["".join(each) for each in random.choice(syllables, (20_000, 4))]
+)
 frequent = 1 / np.arange(1, 20_001)
 own = [random.choice(np.arange(200, 6000), 300, replace=False) for _ in DESKS]
 
@@ -30,9 +32,13 @@ def letter(desk):
     """Return the text of a letter."""
     length = random.integers(20, 121)
     special = random.binomial(length, random.beta(1, 6))
-    common = random.choice(20_000, length - special, p=frequent / frequent.sum())
+    common = random.choice(
+        20_000, length - special, p=frequent / frequent.sum()
+    )
     return " ".join(
-        words[random.permutation([*common, *random.choice(own[desk], special)])]
+        words[
+            random.permutation([*common, *random.choice(own[desk], special)])
+        ]
     )
 
 
@@ -40,7 +46,9 @@ folder = TemporaryDirectory()
 place = Path(folder.name)
 with open(place / "letters.jsonl", "w") as file:
     for desk in random.integers(0, 5, 4000):
-        file.write(json.dumps({"desk": DESKS[desk], "body": letter(desk)}) + "\n")
+        file.write(
+            json.dumps({"desk": DESKS[desk], "body": letter(desk)}) + "\n"
+        )
 
 # %%
 # From texts to a store
@@ -51,7 +59,11 @@ with open(place / "letters.jsonl", "w") as file:
 
 parts = {"test_size": 0.4, "test_store": place / "test.zarr"}
 train, test = odm.ingest(
-    place / "letters.jsonl", place / "train.zarr", text="body", label="desk", **parts
+    place / "letters.jsonl",
+    place / "train.zarr",
+    text="body",
+    label="desk",
+    **parts,
 )
 train
 
@@ -73,18 +85,26 @@ print(f"{X.nnz / X.shape[0]:.0f} entries in a row of {X.shape[1]:,} features")
 # entries. Each desk is learned against the others. ``lam`` is the price of all losses together, so it grows with the
 # rows. A quarter of the letters tells which multiple of their number is best, and then all of them are learned from.
 
-part, valid = odm.ingest(place / "train.zarr", place / "part.zarr", test_size=0.25)
+part, valid = odm.ingest(
+    place / "train.zarr", place / "part.zarr", test_size=0.25
+)
 shares = {}
 for share in (0.01, 0.03, 0.1, 0.3, 1, 3):
     model = odm.ODMClassifier("linear", lam=share * part.rows, random_state=0)
     shares[share] = model.fit(part).score(valid)
-    print(f"lam = {share} n: {shares[share]:.1%} of the held-out letters right")
+    print(
+        f"lam = {share} n: {shares[share]:.1%} of the held-out letters right"
+    )
 
 lam = max(shares, key=shares.get) * train.rows
 clf = odm.ODMClassifier("linear", lam=lam, random_state=0).fit(train)
-print(f"certificate: at most {clf.dual_gap_:.0e} of the objective is left to gain")
+print(
+    f"certificate: at most {clf.dual_gap_:.0e} of the objective is left to gain"
+)
 for name in ("train", "test"):
-    print(f"{name}: {clf.score(place / f'{name}.zarr'):.1%} of the letters right")
+    print(
+        f"{name}: {clf.score(place / f'{name}.zarr'):.1%} of the letters right"
+    )
 
 # %%
 # The first score is worth nothing here: with a million features a model can know every letter by heart. Left-out
@@ -95,8 +115,12 @@ for name in ("train", "test"):
 #
 # Hashed columns have no names, but the words that you ask for have columns.
 
-column = HashingVectorizer(n_features=train.features, norm=None, alternate_sign=False)
-indices = np.array([column.transform([word]).indices[0] for word in words[:6000]])
+column = HashingVectorizer(
+    n_features=train.features, norm=None, alternate_sign=False
+)
+indices = np.array(
+    [column.transform([word]).indices[0] for word in words[:6000]]
+)
 for desk, weights in zip(clf.classes_, clf.coef_, strict=True):
     largest = np.argsort(-weights[indices])[:30]
     known = np.isin(largest, own[DESKS.index(desk)]).mean()
@@ -120,7 +144,9 @@ for coverage in (0.8, 0.9, 0.95):
     sets = clf.predict_set(X[half:], coverage)
     held, alone = sets[np.arange(len(right)), right], sets.sum(axis=1) == 1
     shares = held.mean(), alone.mean(), held[alone].mean()
-    print(f"{coverage:9.0%} | {'{:4.0%} | {:19.0%} | {:.0%}'.format(*shares)}")
+    print(
+        f"{coverage:9.0%} | {'{:4.0%} | {:19.0%} | {:.0%}'.format(*shares)}"
+    )
 folder.cleanup()
 
 # %%

@@ -145,25 +145,21 @@ def ingest(
 def info(path: str, as_json: bool) -> None:
     """Say what a store, a model or a checkpoint holds."""
     from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.diagnostics.summaries import (
-        checkpoint_facts,
-        column_lines,
-        listing,
-        model_facts,
-        search_facts,
-        store_facts,
-    )
+    from dask_odm.diagnostics import summaries
     from dask_odm.progress import format_history
 
     require_there(path)
     kind = read_kind(path)
     if kind == "model":
         model = odm.load_model(path)
-        facts = {**model_facts(model, path), **search_facts(model)}
+        facts = {**summaries.model_facts(model, path), **summaries.search_facts(model)}
+    elif kind == "checkpoint":
+        facts = summaries.checkpoint_facts(read_record(path, kind))
     else:
-        facts = checkpoint_facts(read_record(path, kind)) if kind == "checkpoint" else store_facts(odm.Store.open(path))
+        facts = summaries.store_facts(odm.Store.open(path))
     levels = format_history(facts["history"]) if facts.get("history") else ""
-    emit(as_json, facts, "\n\n".join(filter(None, [listing(facts), column_lines(facts), levels])))
+    said = [summaries.listing(facts), summaries.column_lines(facts), levels]
+    emit(as_json, facts, "\n\n".join(filter(None, said)))
 
 
 @main.command()

@@ -19,7 +19,7 @@ from dask_odm.html import safe
 
 _NETCDF = (".nc", ".nc4", ".cdf")
 _TIFF = (".tif", ".tiff")
-_COLUMNS = ("class", "target")  # dimensions of a map that are not those of rows
+_COLUMNS = ("class", "target", "end")  # dimensions of a map that are not those of rows
 
 
 @dataclass(frozen=True)

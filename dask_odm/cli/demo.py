@@ -7,9 +7,7 @@ Every step calls a public function, so this is also an example of how to combine
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -62,30 +60,25 @@ def run_demo(
     solver = odm.solvers.SODM(partitions, stop_at=partitions // 4)
     larger = _larger(root, say, rows, features, workers, worker_memory, solver)
     seconds = time.perf_counter() - started
-    say(f"\nDone in {seconds:.0f} s. Files to open, in {root}:")
-    opened = [real["predictions"], larger["plot"]]
-    for path in filter(None, opened):
-        say(f"  {os.path.basename(path)}")
-    ends = "-model.zarr", "-test.zarr", ".html"
-    names = " ".join(shlex.quote(os.path.relpath(os.path.join(root, f"breast-cancer{end}"))) for end in ends)
-    say(f"Next, a page of what the first model learned:\n  {_program()} report {names}")
+    say(f"\nDone in {seconds:.0f} s. Open these, in {root}:")
+    opened = {
+        real["report"]: "how good the first model is, and whether to trust it (dask-odm report writes such a page)",
+        larger["plot"]: "margins of test rows of the second, beside the band in which a row costs nothing",
+        real["predictions"]: "what the first model predicts",
+    }
+    for path, what in opened.items():
+        if path is not None:
+            say(f"  {os.path.basename(path)}: {what}")
     say(f"The folder takes {format_bytes(folder_bytes(root))}; remove it when you are done.")
     return {"folder": root, "real": real, "larger": larger, "seconds": seconds}
 
 
-def _program() -> str:
-    """Return how a shell finds this package's command."""
-    found = os.path.join(os.path.dirname(sys.executable), "dask-odm")
-    return "dask-odm" if shutil.which("dask-odm") or not os.path.exists(found) else shlex.quote(os.path.relpath(found))
-
-
 def _real(root: str, say: Say) -> dict[str, Any]:
-    """Run a real data set from file to store, fit, model, predictions and evaluation."""
+    """Run a real data set from file to store, fit, model, predictions, evaluation and report."""
     from sklearn.datasets import load_breast_cancer
 
-    source, store, model, out = (
-        os.path.join(root, f"breast-cancer{end}") for end in (".csv", ".zarr", "-model.zarr", "-predictions.csv")
-    )
+    ends = (".csv", ".zarr", "-model.zarr", "-predictions.csv", ".html")
+    source, store, model, out, page = (os.path.join(root, f"breast-cancer{end}") for end in ends)
     data = load_breast_cancer(as_frame=True)
     data.frame.assign(diagnosis=data.target_names[data.target]).drop(columns="target").to_csv(source, index=False)
     train, test = odm.ingest(source, store, label="diagnosis", test_size=0.25, overwrite=True)
@@ -93,7 +86,8 @@ def _real(root: str, say: Say) -> dict[str, Any]:
     odm.ODMClassifier(scale="minmax", random_state=0).fit(train.path).save(model, overwrite=True)
     write_predictions(odm.load_model(model), test, out, overwrite=True)
     facts, _ = _facts(model, test, say)
-    return facts | {"predictions": out}
+    odm.report(odm.load_model(model), test, page, overwrite=True)
+    return facts | {"predictions": out, "report": page}
 
 
 def _larger(

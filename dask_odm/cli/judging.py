@@ -31,7 +31,7 @@ from dask_odm.printing import printable, short
     type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
     metavar="COVERAGE",
     help="Write which classes may be a row's own, so that they hold it with this probability, and in CSV the label; of "
-    "models fitted with --loo, or calibrated.",
+    "numbers, the ends of an interval, and the prediction. For models fitted with --loo, or calibrated.",
 )
 @overwrite_option
 @json_option
@@ -74,6 +74,8 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     said = (
         {"probabilities": "rows of probabilities", "sets": "sets of classes"}.get(what, what)
         if hasattr(loaded, "classes_")
+        else "intervals"
+        if what == "sets"
         else "predictions"
     )
     emit(as_json, result, f"{printable(out)}: {count} {said}, {result['seconds']:.2f} s")

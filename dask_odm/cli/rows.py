@@ -25,42 +25,6 @@ _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with 
 
 
 @dataclass(frozen=True)
-class Learned:
-    """Of which columns or texts the rows of a store or a model were made; ``what`` of both it is."""
-
-    what: str
-    names: list[str]  # of the columns; empty if nobody knows
-    count: int
-    columns: Any  # recipe, or None
-    text: Any  # recipe, or None
-
-    @classmethod
-    def of_model(cls, model: Any) -> Learned:
-        """Return that of a model."""
-        names = list(map(str, getattr(model, "feature_names_in_", ())))
-        recipes = (getattr(model, name, None) for name in ("column_recipe_", "text_recipe_"))
-        return cls("model", names, model.n_features_in_, *recipes)
-
-    @classmethod
-    def at(cls, path: str) -> Learned:
-        """Return that of what is at a path; raise InputError if it has no recipe."""
-        import dask_odm as odm
-        from dask_odm.data.store.records import read_kind
-
-        require_there(path)
-        if read_kind(path) == "model":
-            found = cls.of_model(odm.load_model(path))
-        else:
-            store = odm.Store.open(path)
-            columns = store.column_recipe
-            names = list((store.feature_names or ()) if columns is None else columns.names)
-            found = cls("store", names, len(names) or store.features, columns, store.text_recipe)
-        if found.columns is None and found.text is None:
-            raise InputError(f"--like: '{path}' has no recipe, as its rows are numbers; leave --like out.")
-        return found
-
-
-@dataclass(frozen=True)
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
@@ -120,17 +84,18 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        known = Learned.of_model(model)
-        reading = self._reading(files, kind, known, labels)
+        known = model._schema
+        names = list(map(str, known.inputs))
+        reading = self._reading(files, kind, "model", known, labels)
         support = getattr(model._model, "support", None)
         dtype = "float64" if support is not None and support.dtype.name == "float64" else "float32"
         dtype = dtype if known.columns is None else known.columns.dtype
         rows = open_source(
             files, **reading, dtype=dtype, allow_large=True,
-            n_features=known.count if "n_features" in FORMATS[kind].options else None,
+            n_features=known.n_inputs if "n_features" in FORMATS[kind].options else None,
         )  # fmt: skip
-        if known.names and rows.feature_names is not None and rows.text is None and rows.columns is None:
-            rows.pick(known.names)
+        if names and rows.feature_names is not None and rows.text is None and rows.columns is None:
+            rows.pick(names)
         return write_rows(rows, store, target="classes" if hasattr(model, "classes_") else "real", dtype=dtype)
 
     def like(self, sources: list[str], path: str) -> tuple[Any, dict[str, Any]]:
@@ -140,39 +105,41 @@ class RowOptions:
         """
         from dask_odm.data.readers.formats import detect_format, find_files
 
-        known = Learned.at(path)
+        what, known = _learned(path)
         if not all(map(is_files, sources)):
             raise click.UsageError("--like is for files.")
         files = find_files(sources)
-        reading = self._reading(files, self.format or detect_format(files[0]), known, labels=True)
+        reading = self._reading(files, self.format or detect_format(files[0]), what, known, labels=True)
         return files, reading if known.columns is None else {"dtype": known.columns.dtype, **reading}
 
-    def _reading(self, files: Any, kind: str, known: Learned, labels: bool) -> dict[str, Any]:
-        """Return how to read files of a format as the rows that are known, with ``labels`` or without."""
+    def _reading(self, files: Any, kind: str, what: str, known: Any, labels: bool) -> dict[str, Any]:
+        """Return how to read files as rows with the schema of a model or a store, with ``labels`` or without."""
         reading: dict[str, Any] = {"format": kind, "header": self.header, "weight": self.weight}
-        recipe = self._recipe(kind, known)
+        recipe = self._recipe(kind, what, known)
         if recipe is not None:
             reading["text"] = recipe
-        label, dropped = self._columns(files, reading, known, labels)
+        label, dropped = self._columns(files, reading, what, known, labels)
         return {**reading, "columns": known.columns, "label": label, "drop": dropped}
 
-    def _recipe(self, kind: str, known: Learned) -> Any:
+    def _recipe(self, kind: str, what: str, known: Any) -> Any:
         """Return the recipe that makes rows of the texts of files; None if they hold rows of a table."""
         recipe = known.text
         if recipe is None and self.text is not None:
-            what = "rows of numbers" if known.columns is None else "the columns of a table"
-            raise InputError(f"--text: this {known.what} did not learn from texts, but from {what}.")
+            others = "rows of numbers" if known.columns is None else "the columns of a table"
+            raise InputError(f"--text: this {what} did not learn from texts, but from {others}.")
         if recipe is None or "text" not in FORMATS[kind].options:
             return None
         return recipe if self.text is None else replace(recipe, column=self.text)
 
-    def _columns(self, files: Any, reading: dict[str, Any], learned: Learned, wanted: bool) -> tuple[Any, list[str]]:
+    def _columns(
+        self, files: Any, reading: dict[str, Any], what: str, schema: Any, wanted: bool
+    ) -> tuple[Any, list[str]]:
         """Return the label column (False for none) and the columns to leave out, among them labels unless ``wanted``.
 
         The names of what was learned tell, if the file has names, too.
         """
         named = False if self.no_label else self.label
-        features = learned.names
+        features = list(map(str, schema.inputs))
         known = set(features)
         taken = next((name for name in (self.label, self.weight, *self.drop) if name in known), None)
         if taken is not None:
@@ -193,16 +160,16 @@ class RowOptions:
         if "text" in reading:
             beside = [name for name in whole.left_out if name not in self.drop]
             if wanted and beside and named is None:
-                named = _label_among(beside, whole.description, learned.what)
+                named = _label_among(beside, whole.description, what)
             return named or False, []
         if wanted and named is None and others:
-            named = _label_among(others, whole.description, learned.what)
+            named = _label_among(others, whole.description, what)
             others.remove(named)
         told = [name for name in others if name.lower() not in LABEL_NAMES]
         if told:
-            what = "column {} is" if len(told) == 1 else "columns {} are"
-            say(f"{whole.description}: {what.format(_some(told))} left out: the {learned.what} knows no such feature.")
-        if named is None and wanted and whole.n_features != learned.count:
+            called = "column {} is" if len(told) == 1 else "columns {} are"
+            say(f"{whole.description}: {called.format(_some(told))} left out: the {what} knows no such feature.")
+        if named is None and wanted and whole.n_features != schema.n_inputs:
             return None, [*self.drop, *others]  # `ingest` takes its default
         return named or False, [*self.drop, *others]
 
@@ -266,6 +233,24 @@ def _label_among(columns: list[str], where: str, what: str) -> str:
 
 def _some(columns: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, columns[:most])) + (" …" if len(columns) > most else "")
+
+
+def _learned(path: str) -> tuple[str, Any]:
+    """Return what is at a path, a model or a store, and the schema of its rows; raise InputError without a recipe."""
+    import dask_odm as odm
+    from dask_odm.data.store.records import read_kind
+    from dask_odm.learning.training.recipe import Schema
+
+    require_there(path)
+    what = "model" if read_kind(path) == "model" else "store"
+    if what == "model":
+        found = odm.load_model(path)._schema
+    else:
+        store = odm.Store.open(path)
+        found = Schema(store.features, store.feature_names, text=store.text_recipe, columns=store.column_recipe)
+    if found.columns is None and found.text is None:
+        raise InputError(f"--like: '{path}' has no recipe, as its rows are numbers; leave --like out.")
+    return what, found
 
 
 def require_there(path: str) -> None:

@@ -25,6 +25,8 @@ from dask_odm.estimators.mdd_ridge import MDDKernelRidge, MDDRidge
 from dask_odm.estimators.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
+from dask_odm.estimators.odm_regressor import ODMRegressor
+from dask_odm.estimators.odm_regressor_cv import ODMRegressorCV
 from dask_odm.estimators.one_class_odm import OneClassODM
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
@@ -57,11 +59,12 @@ def _fits() -> list[Fit]:
         found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [fit(ODMClassifier(solver=Cells(30)))]
         found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
+        text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
+        found += [fit(ODMClassifier(scale="ranks")), fit(ODMClassifier(scale="ranks"), **text)]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
         # rows like texts, for which machines of many classes have loops of their own
-        text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
         found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
         # kernel values that do not come from loops for few features
         found += [
@@ -73,7 +76,13 @@ def _fits() -> list[Fit]:
         found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
         found += [fit(SaddleSVC(kernel="rbf")), fit(SaddleSVC(), stored=True), fit(MixingClassifier(), sparse=True)]
         found += [fit(MixingClassifier(local)) for local in ("perceptron", "pa", "pa1", "odm")]
-        found += [fit(MDDRidge(n_partitions=2)), fit(MDDKernelRidge(n_landmarks=10)), fit(OneClassODM())]
+        found += [
+            fit(MDDRidge(n_partitions=2)),
+            fit(MDDKernelRidge(n_landmarks=10)),
+            fit(OneClassODM()),
+            fit(ODMRegressor()),
+            fit(ODMRegressorCV()),
+        ]
     found += [_fit(ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
     found += [_fit(ODMClassifier("linear"), sparse=True)]
     return [*found, partial(parse_rows, b"1 1:1\n", 1)]

@@ -299,14 +299,16 @@ class _Filling:
         rows = self.rows
         if survey is None:
             return self.fill()
-        if is_plain and not rows.is_read_once:
-            rows.read_by(survey, is_plain=True, drops_gaps=self.drop)
+        rows.survey = survey
+        rows.drops_gaps = self.drop
+        rows.tries_numbers = is_plain and not rows.is_read_once
+        if rows.tries_numbers:
             try:
                 return self.fill()
             except NeedsRecipeError:
                 for writer in self.writers:
                     writer.restart()
-        rows.read_by(survey, is_plain=False, drops_gaps=self.drop)
+        rows.tries_numbers = False
         while True:
             survey.restart()
             with self._kept() as kept:
@@ -339,7 +341,8 @@ class _Filling:
     def _kept(self) -> Iterator[list[KeptRows]]:
         """Provide a place to keep the rows of each store."""
         with ExitStack() as stack, scratch_folder() as folder:
-            yield [stack.enter_context(KeptRows(os.path.join(folder, str(i)))) for i in range(len(self.writers))]
+            paths = [os.path.join(folder, str(i)) for i in range(len(self.writers))]
+            yield [KeptRows(stack.enter_context(open(path, "w+b"))) for path in paths]
 
     def _write(self, kept: Sequence[KeptRows], made: Callable[[Any], Any], features: int, task: str) -> None:
         """Append to the stores what is ``made`` of their kept rows: so many dense ``features`` a row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -12,19 +12,13 @@ from dask_odm.typing import Array
 
 
 class KeptRows:
-    """Rows in a file at ``path``, in blocks as they were appended."""
+    """Rows in an open file, in blocks as they were appended."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.rows = 0
-        self._file = open(path, "w+b")  # noqa: SIM115  # it is open as long as the rows are kept
+        self._file = file
         self._blocks = 0
         self._targets: Array | None = None
-
-    def __enter__(self) -> KeptRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def append(self, X: Any, y: Array | None, weight: Array | None, coordinates: Array | None) -> None:
         """Keep further rows X (n, d), an array or CSR, and what is known of each of them."""

@@ -99,11 +99,10 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
                 f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
             )
     check_is_fitted(model)
-    recipe = getattr(model, "column_recipe_", None)
-    names = getattr(given, "feature_names_in_", None)
-    features = getattr(model, "feature_names_in_", None) if recipe is None else recipe.feature_names
-    told = [None if each is None else tuple(each) for each in (names, features)]
-    return Steps(tuple(transformers), told[0], recipe, told[1]), model
+    known = model._schema
+    told = (getattr(given, "feature_names_in_", None), known.feature_names)
+    names, features = (None if each is None else tuple(each) for each in told)
+    return Steps(tuple(transformers), names, known.columns, features), model
 
 
 def _named(given: Any, last: Any) -> str:

@@ -76,11 +76,11 @@ def write_predictions(
 ) -> int:
     """Write a prediction for every row of a store, in their order, and return their number.
 
-    ``what`` are a classifier's labels, scores or probabilities, or sets of classes of a ``coverage``. CSV has one
-    column ``label``, ``score`` or ``prediction`` (of a regressor), or one for each of several, such as ``score LABEL``.
-    Sets have a column ``label``, too.
-    zarr has an array ``score``, ``probability``, ``set`` or ``y``, which for a classifier has codes, indices into
-    ``classes`` of the group's attribute ``content``. A file appears whole or not at all.
+    ``what`` are a classifier's labels, scores or probabilities, or sets of a ``coverage``: of classes, or the ends of
+    an interval of numbers. CSV has one column ``label``, ``score`` or ``prediction`` (of a regressor), or one for each
+    of several, such as ``score LABEL``. Sets have a column ``label`` or ``prediction``, too.
+    zarr has an array ``score``, ``probability``, ``set``, ``interval`` or ``y``, which for a classifier has codes,
+    indices into ``classes`` of the group's attribute ``content``. A file appears whole or not at all.
 
     Raises InputError if the output exists or has another suffix, rows have another number of features, or the model has
     no ``what``, and StoreError if the disk is full or the store is damaged.
@@ -91,13 +91,15 @@ def write_predictions(
     if path == STDOUT or path.endswith(".csv"):
         titles = _titles(model, lazy, what)
         if what == "sets":
-            labels = model.predict(store.path).astype(object)[:, None]  # of the same decision values
-            titles = ["label", *titles]
-            lazy = da.hstack([labels, lazy]).rechunk({1: -1})
+            labels = model.predict(store.path)[:, None]  # of the same decision values
+            named = hasattr(model, "classes_")
+            titles = ["label" if named else "prediction", *titles]
+            lazy = da.hstack([labels.astype(object) if named else labels, lazy]).rechunk({1: -1})
         _write_csv(path, blocks(store, lazy, "predict"), titles)
     else:
-        rows = {_NAMES.get(what, "y"): _stream(model, store, lazy, what)}
         named = hasattr(model, "classes_")
+        name = _NAMES.get(what, "y") if named or what != "sets" else "interval"
+        rows = {name: _stream(model, store, lazy, what)}
         content = {"classes": model.classes_.tolist()} if named else {"targets": model._model.outputs}
         write_record(path, KIND, rows, content, overwrite=overwrite)
     return store.rows
@@ -105,6 +107,8 @@ def write_predictions(
 
 def require_method(model: Any, what: str, coverage: float = 0.9) -> Callable[[str], Any]:
     """Return the method of a model that predicts ``what``; raise InputError, with the way out, if it has none."""
+    if what == "sets" and hasattr(model, "predict_interval"):
+        return partial(model.predict_interval, coverage=coverage)
     if not hasattr(model, "classes_") and what in _NAMES:
         none = {"scores": "decision function (--decision-function)", "sets": "sets of classes (--sets)"}
         raise InputError(
@@ -134,6 +138,8 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
     name = _NAMES.get(what, "prediction" if classes is None else "label")
     if lazy.ndim == 1:
         return [name]
+    if what == "sets" and classes is None:
+        return ["low", "high"]
     return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else classes.tolist())]
 
 

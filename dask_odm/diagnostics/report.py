@@ -39,6 +39,7 @@ from dask_odm.diagnostics.report_sections import (
     steps_of_fit,
     without_plots,
 )
+from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
@@ -61,12 +62,14 @@ def report(
 ) -> None:
     """Write a page about a fitted model, and about how well it predicts the rows of a store or a cube.
 
-    It has the settings, the solver and why it was chosen, the certified gap, the leave-one-out score beside the score
-    on the store, precision and recall, the confusion matrix, margins (of up to five million rows), and for two classes
-    the ROC. It also has the chosen boundary, left-out groups, how often sets of classes contain the true class, the
-    calibration of probabilities, the steps of the fit, and the importance of features. After a search, it has what was
-    found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are drawn
-    beside those of the store. For a cube, there is a map. Every plot has its numbers in a table. Plots need matplotlib.
+    The first screen says how good the model is beside chance, and whether to trust it, with one picture. Folds below
+    have the settings, the solver and why it was chosen, the certified gap, the leave-one-out score beside the score on
+    the store, precision and recall, the confusion matrix, margins (of up to five million rows), and for two classes the
+    ROC. They also have the chosen boundary, left-out groups, how often sets of classes contain the true class, the
+    calibration of probabilities, the steps of the fit, and the importance of features. After a search, they have what
+    was found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are
+    drawn beside those of the store. For a cube, there is a map. Every plot has its numbers in a table. Plots need
+    matplotlib.
 
     Parameters
     ----------
@@ -106,18 +109,24 @@ def report(
             resolved = resolve(store, y, needs_labels=False) if of_steps else model._resolve(store, y)
             rows = _Rows.of(steps, model, resolved, scratch)
             source = rows.name
-            beside = list(_of_rows(model, rows, importance))
+            found = _judged(model, rows)
+            beside = list(_of_rows(model, rows, found, importance))
     else:
-        source = "a cube"
+        source, found = "a cube", None
         beside = list(of_map(map_of(model, store)))
         if y is not None:
             X, y = variable_beside(store, y, "y")
             X = with_features_of(X, model)
             with scratch_folder() as folder:
-                found = replace(_ingested(model, X, y, folder), title="the labelled cells of a cube")
-                beside += _of_rows(model, _Rows.of_store(model, found), importance)
-    parts = [*without_plots(), *learned(model, steps), *of_search(model), *beside, *steps_of_fit(model)]
-    text = page(f"{_called(model)} on {source}", parts)
+                labelled = replace(_ingested(model, X, y, folder), title="the labelled cells of a cube")
+                rows = _Rows.of_store(model, labelled)
+                found = _judged(model, rows)
+                beside += _of_rows(model, rows, found, importance)
+    parts = [*learned(model, steps), *of_search(model), *beside, *steps_of_fit(model)]
+    picture = next((part for part in parts if part.startswith("<figure")), None)
+    parts = [part for part in parts if part is not picture]
+    first = [*without_plots(), first_screen(model, found, source, picture)]
+    text = page(f"{_called(model)} on {source}", first, parts)
     with written_file(path) as file:
         file.write(text)
 
@@ -200,11 +209,15 @@ class _Rows:
         return cls(store, store.name, 1 if is_text else X.shape[1], judge)
 
 
-def _of_rows(model: Any, rows: _Rows, importance: bool | None) -> Iterable[str]:
+def _judged(model: Any, rows: _Rows) -> Any:
+    """Compare predictions with the labels or targets of rows."""
+    keeps = rows.store.rows <= 5_000_000  # margins that are held
+    return evaluate(model, rows.store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, rows.store)
+
+
+def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> Iterable[str]:
     """Yield how well a model predicts labelled rows."""
     store = rows.store
-    keeps = store.rows <= 5_000_000  # margins that are held
-    found = evaluate(model, store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, store)
     most = None if importance else MOST_VALUES // rows.features**2
     most = None if most is None or most >= store.rows else most
     possible = rows.importance is not None and (hasattr(model, "classes_") or model._model.outputs == 1)

@@ -11,7 +11,7 @@ from dask.utils import format_bytes
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import current_storage
-from dask_odm.data.store.column_recipe import HEAD, ColumnRecipe
+from dask_odm.data.store.column_recipe import HEAD
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 from dask_odm.html import MOST_LINES
@@ -44,7 +44,7 @@ def store_facts(store: Store) -> dict[str, Any]:
             "variance": statistics.total_variance,
         },
         "feature_names": None if store.feature_names is None else list(store.feature_names),
-        "columns": column_facts(store.column_recipe),
+        "columns": None if store.column_recipe is None else store.column_recipe.facts(),
         "source": store.source,
     }
 
@@ -67,7 +67,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "scale": (model.scale_ or "none") if hasattr(model, "scale_") else None,
         "classes": None if classes is None else classes.tolist(),
         "features": model.n_features_in_ if recipe is None else recipe.n_features,
-        "columns": column_facts(recipe),
+        "columns": None if recipe is None else recipe.facts(),
         "text": model.text_recipe_.column if hasattr(model, "text_recipe_") else None,
         "support_rows": None if support is None else len(support),
         "solver": f"{chosen['solver']}: {chosen['why']}" if "solver" in chosen else None,
@@ -76,14 +76,6 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "history": history,
         "bytes": folder_bytes(path),
     }
-
-
-def column_facts(recipe: ColumnRecipe | None) -> list[dict[str, Any]] | None:
-    """Return of each column of a table what was made of it; None without a recipe."""
-    if recipe is None:
-        return None
-    told = zip(recipe.columns, recipe.rows(), strict=True)
-    return [{"name": name, "read_as": kind, "values": held, "gaps": each.gaps} for each, (name, kind, held, _) in told]
 
 
 def column_lines(facts: Mapping[str, Any]) -> str:
@@ -127,7 +119,7 @@ def search_text(facts: Mapping[str, Any]) -> str:
     )
     trials = len(facts["cv_results"]["params"])
     return (
-        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {trials} trials "
+        f"found {best}: score {facts['best_score']:.4f} by left-out rows, the best of {trials} trials "
         f"(nested score {facts['nested_score']:.4f})\n"
     )
 

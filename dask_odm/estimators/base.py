@@ -175,15 +175,10 @@ class StoreEstimator(NotebookCard, Predictor):
         """Return the description of a store; ``resolved`` is what it was written from, or the store itself."""
         cube = resolved.cube_schema(store.rows)
         cube = None if cube is None else self._learned_cube(cube)
-        more = (
-            resolved.feature_dimension,
-            self._targets.labels(store),
-            cube,
-            store.text_recipe,
-            store.column_recipe,
-            store.rows,
-        )
-        return Schema(store.features, store.feature_names, *more)
+        return Schema(
+            store.features, store.feature_names, resolved.feature_dimension, self._targets.labels(store), cube,
+            store.text_recipe, store.column_recipe, store.rows,
+        )  # fmt: skip
 
     def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
         """Return the cube without the meanings of its labels, if these are not learned."""
@@ -222,12 +217,10 @@ class StoreEstimator(NotebookCard, Predictor):
             found["history_"] = History(found["history_"])
         if schema.classes is not None:
             found["classes_"] = schema.classes
-        columns = schema.columns
-        names = schema.feature_names if columns is None else columns.names
-        if names is not None:
-            found["feature_names_in_"] = np.array(names, dtype=object)
-        if columns is not None:
-            found["column_recipe_"] = columns
+        if len(schema.inputs):
+            found["feature_names_in_"] = np.array(schema.inputs, dtype=object)
+        if schema.columns is not None:
+            found["column_recipe_"] = schema.columns
         if schema.cube is not None:
             found["missing_rows_"] = schema.cube.missing
         if schema.text is not None:
@@ -237,10 +230,8 @@ class StoreEstimator(NotebookCard, Predictor):
                 setattr(self, name, found[name])
             elif name in vars(self):
                 delattr(self, name)
-        self.n_features_in_ = schema.n_features if columns is None else len(columns.names)
-        self._feature_dimension = schema.feature_dimension
-        self._cube = schema.cube
-        self._rows = schema.rows
+        self.n_features_in_ = schema.n_inputs
+        self._schema = schema
         self._model = model
         self._file = file
         self._token = uuid4().hex
@@ -282,8 +273,7 @@ class StoreEstimator(NotebookCard, Predictor):
             Without names, x0, x1, …
         """
         check_is_fitted(self)
-        recipe = getattr(self, "column_recipe_", None)
-        names = getattr(self, "feature_names_in_", None) if recipe is None else recipe.feature_names
+        names = self._schema.feature_names
         return np.array([f"x{j}" for j in range(self._model.features)] if names is None else names, dtype=object)
 
     # Attributes that are read on demand -------------------------------------------------------------------------

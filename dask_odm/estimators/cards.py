@@ -9,9 +9,11 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from dask_odm.html import MOST_LINES, card
+from dask_odm.html import MOST_LINES, card, folded, table
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.printing import short
+
+FIRST = {"Classes", "Rows", "Features", "Certificate", "Score of the training rows, left out"}  # seen without a click
 
 
 @cache
@@ -40,7 +42,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
             "Classes",
             ", ".join(map(short, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None,
         ),
-        ("Rows", model._rows),
+        ("Rows", model._schema.rows),
         ("Features", model._model.features),
         ("Landmarks" if solver == "landmark" else "Support rows", support),
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),
@@ -86,5 +88,8 @@ class NotebookCard(BaseEstimator):
     def _card(self) -> str:
         if not hasattr(self, "_model"):
             return ""
+        known = [fact for fact in facts_of(self) if fact[1] is not None]
+        rest = [fact for fact in known if fact[0] not in FIRST]
         tables = [self.column_recipe_._repr_html_()] if hasattr(self, "column_recipe_") else []
-        return card("What was learned", facts_of(self), *tables)
+        shown = [fact for fact in known if fact[0] in FIRST]
+        return card("What was learned", shown, folded("How", "".join([table([], rest), *tables])))

@@ -26,7 +26,6 @@ from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, with_parameters
 from dask_odm.learning.training.family import Family, OnlyRecipe
-from dask_odm.learning.training.recipe import Schema
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.papers.mdd.kept_moments import KeptMoments
@@ -212,16 +211,11 @@ class MDDRidge(ShardRegressor):
             X = rows_of_texts(X, self.text_recipe_)
         recipe = getattr(self, "column_recipe_", None)
         resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit, recipe=recipe)
-        names = getattr(self, "feature_names_in_", None) if recipe is None else recipe.feature_names
-        schema = Schema(
-            self._model.features, names, self._feature_dimension, cube=self._cube,
-            text=getattr(self, "text_recipe_", None), columns=recipe,
-        )  # fmt: skip
         with nullcontext(resolved) if isinstance(resolved, Given) else resolved.stored(self._targets.name) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
             new = rows.rows if isinstance(rows, Store) else rows.X.shape[0]
-        schema = replace(schema, rows=None if self._rows is None else self._rows + new)
-        self._publish(trained, schema)
+        known = self._schema.rows
+        self._publish(trained, replace(self._schema, rows=None if known is None else known + new))
         return self
 
     def _blocks(self, rows: Given | Store, kept: KeptMoments) -> Iterator[RowBlock]:

@@ -107,7 +107,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Codes of the classes in a map, with the meanings that labels had in `fit`."""
         from dask_odm.data.cubes.codes import ClassCodes
 
-        return ClassCodes.of(self.classes_, {} if self._cube is None else self._cube.words)
+        return ClassCodes.of(self.classes_, {} if self._schema.cube is None else self._schema.cube.words)
 
     @property
     def _class_coordinate(self) -> tuple[str, Array, dict[str, Any]]:

@@ -18,12 +18,11 @@ from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFamily
-from dask_odm.estimators.search.search_fit import SearchFit, Splitter, pairs_of
+from dask_odm.estimators.search.search_fit import SearchFit, splits_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.search.trials import Given
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.typing import Array
 
@@ -192,7 +191,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         axes: dict[str, Any] = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
         plain = ODMClassifier(**first)
         return SearchFit(
-            run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups")),
+            run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=splits_of(self.cv, more.get("groups")),
             scorers=self._scorers(), groups=self._left_out_groups(more.get("groups")),
         )  # fmt: skip
 
@@ -207,24 +206,6 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
             raise InputError(f"refit must be one of the scores, {list(found)}. Got {self.refit!r} instead.")
         first = {} if self.refit is None else {self.refit: found[self.refit]}
         return first | found or None
-
-    def _splits(self, groups: Array | None = None) -> int | float | Given | Splitter | None:
-        """Return ``cv`` in the form that the search takes."""
-        cv: Any = self.cv
-        if hasattr(cv, "split"):
-            return Splitter(cv, groups)
-        if groups is not None and cv is not None:
-            raise InputError(
-                f"groups are for cv=None, or a splitter as cv such as GroupKFold(5). Got cv={self.cv!r} instead."
-            )
-        if cv is None or isinstance(cv, int | float | np.number):
-            return None if cv is None else float(cv) if cv < 1 else int(cv)
-        try:
-            return pairs_of(cv)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"cv must be a number, a splitter, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
-            ) from error
 
     def _several(self, name: str) -> tuple[Any, ...]:
         """Return the values of a parameter to choose from, each checked like the parameter of one value."""

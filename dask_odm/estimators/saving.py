@@ -57,22 +57,20 @@ def _plain_parameters(estimator: Any) -> dict[str, Any]:
 
 
 def _schema(estimator: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = {"n_features": int(estimator._model.features)}
-    if estimator._rows is not None:
-        schema["rows"] = estimator._rows
-    if hasattr(estimator, "classes_"):
-        schema |= {"classes": estimator.classes_.tolist(), "classes_dtype": estimator.classes_.dtype.str}
-    if hasattr(estimator, "column_recipe_"):
-        schema["columns"] = estimator.column_recipe_.json()
-    elif hasattr(estimator, "feature_names_in_"):
-        schema["feature_names"] = list(estimator.feature_names_in_)
-    if estimator._feature_dimension is not None:
-        schema["feature_dimension"] = estimator._feature_dimension
-    if hasattr(estimator, "text_recipe_"):
-        schema["text"] = estimator.text_recipe_.column
-    if estimator._cube is not None:
-        schema["cube"] = vars(estimator._cube) | {"dimensions": list(estimator._cube.dimensions)}
-    return schema
+    known = estimator._schema
+    names = known.feature_names if known.columns is None else None
+    found = {
+        "n_features": int(known.n_features),
+        "rows": known.rows,
+        "classes": None if known.classes is None else known.classes.tolist(),
+        "classes_dtype": None if known.classes is None else known.classes.dtype.str,
+        "columns": None if known.columns is None else known.columns.json(),
+        "feature_names": None if names is None else list(map(str, names)),
+        "feature_dimension": known.feature_dimension,
+        "text": None if known.text is None else known.text.column,
+        "cube": None if known.cube is None else vars(known.cube) | {"dimensions": list(known.cube.dimensions)},
+    }
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -115,17 +113,16 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     estimator._validate_params()
     if schema["n_features"] != model.features:
         raise ValueError(f"{schema['n_features']} features, but a model of {model.features}")
-    names = schema.get("feature_names"), schema.get("feature_dimension")
-    if names[0] is not None and len(names[0]) != model.features:
-        raise ValueError(f"{len(names[0])} names of {model.features} features")
+    columns = None if "columns" not in schema else ColumnRecipe.from_json(schema["columns"])
+    names = schema.get("feature_names") if columns is None else columns.feature_names
+    if names is not None and len(names) != model.features:
+        raise ValueError(f"{len(names)} names of {model.features} features")
     classes = _classes(estimator, schema, model.outputs)
     fitted = _fitted(estimator, record, model)
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
-    columns = None if "columns" not in schema else ColumnRecipe.from_json(schema["columns"])
-    if columns is not None and columns.n_features != model.features:
-        raise ValueError(f"columns of {columns.n_features} features, but a model of {model.features}")
-    learned = Schema(schema["n_features"], *names, classes, cube, _text(record), columns, schema.get("rows"))
+    more = schema.get("feature_dimension"), classes, cube, _text(record), columns, schema.get("rows")
+    learned = Schema(schema["n_features"], names, *more)
     estimator._take(learned, model, fitted, ModelFile.of(record))
     return estimator
 

@@ -84,7 +84,7 @@ def tile_loop(step: int, manhattan: bool) -> Callable[..., None]:
 
         All arrays are flat.
         """
-        width = left.size // max(n, 1)
+        width = left.size // n
         last = n - 1
         x = pointer(left)
         panels = pointer(right)

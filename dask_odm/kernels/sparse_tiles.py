@@ -151,7 +151,7 @@ def sum_products(
         small = ir.IntType(32)
         scalar = context.get_value_type(values.dtype)
         itemsize = context.get_abi_sizeof(scalar)
-        vector_bytes, vectors = _registers()
+        vector_bytes, vectors = _registers(context)
         lanes = ir.VectorType(scalar, vector_bytes // itemsize)
         nothing = ir.Constant(lanes, ir.Undefined)
         first = ir.Constant(ir.VectorType(small, lanes.count), None)
@@ -190,8 +190,6 @@ def sum_products(
     return types.void(features, values, start, stop, panels, at, entries), generate
 
 
-def _registers() -> tuple[int, int]:
-    """Return the bytes of a vector register of this machine, and how many registers each row's sums may take."""
-    import llvmlite.binding as llvm
-
-    return (64, 4) if llvm.get_host_cpu_features().get("avx512f") else (32, 2)
+def _registers(context: Any) -> tuple[int, int]:
+    """Return the bytes of a vector register that Numba compiles for, and how many registers a row's sums may take."""
+    return (64, 4) if "+avx512f" in context.codegen().magic_tuple()[2] else (32, 2)

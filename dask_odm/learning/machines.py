@@ -40,7 +40,9 @@ MANY_CLASSES = 500  # of which a fit says how many machines they take
 def require_few(classes: int, scheme: Scheme) -> None:
     """Raise InputError, with the way out, if so many classes take too many machines; log how many if there are many."""
     pairs = classes * (classes - 1) // 2
-    wrong = "If the labels are measurements or row numbers, choose another column, or a regressor such as MDDRidge."
+    wrong = (
+        "If the labels are measurements or row numbers, choose another column, or a regressor such as ODMRegressorCV."
+    )
     if classes > MOST_CLASSES:
         raise InputError(f"y has {classes:,} different labels; a classifier learns at most {MOST_CLASSES:,}. {wrong}")
     if scheme == "ovo" and pairs > MOST_PAIRS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,12 +35,12 @@ class CSRRows(RowsOfMatrix):
     shift: Array | None = None
 
     @classmethod
-    def of(cls, X: Any, factor: Array | None = None, shift: Array | None = None) -> CSRRows:
-        """Return the rows of a CSR array ``X`` (n, d), times ``factor`` and less ``shift``, both (d,)."""
+    def of(cls, X: Any, entries: Callable[[Any], Array] | None = None, shift: Array | None = None) -> CSRRows:
+        """Return the rows of a CSR array ``X`` (n, d), whose ``entries`` may be other ones, less ``shift`` (d,)."""
         if not X.has_canonical_format:
             X = X.copy()
             X.sum_duplicates()
-        values = X.data if factor is None else (X.data * factor[X.indices]).astype(X.dtype)
+        values = X.data if entries is None else entries(X).astype(X.dtype)
         starts = X.indptr.astype(np.int64, copy=False)
         return cls(frozen(starts), frozen(X.indices.astype(np.int32, copy=False)), frozen(values), X.shape[1], shift)
 

@@ -131,11 +131,13 @@ class Emitted(Loop):
 
 @Emitted
 def pointer(typing: Any, array: Any) -> Any:
-    """Return the address of an array's numbers, by which a loop reads and writes them as a flat array.
+    """Return the address of a C-contiguous array's numbers, by which a loop reads and writes them as a flat array.
 
     It regards neither shape nor sign of an index, so Numba compiles it in two thirds of the time.
     """
     from numba import types
+
+    assert array.layout == "C"
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, given[0]).data
@@ -151,6 +153,11 @@ def compiled(function: Callable[..., Any]) -> Any:
 def compiled_in_order(function: Callable[..., Any]) -> Any:
     """Make a loop whose sums keep their order."""
     return Loop(function, cache=True, **_IN_ORDER)
+
+
+def called(function: Callable[..., Any]) -> Any:
+    """Make a helper that loops call and Python cannot, which spares compiling how Python would."""
+    return Loop(function, cache=True, no_cpython_wrapper=True, **_FAST)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

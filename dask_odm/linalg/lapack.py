@@ -31,18 +31,21 @@ def symmetric_product(A: Array, x: Array) -> Array:
     """
     n = len(A)
     out = np.empty(n, A.dtype)
-    one, nothing = np.ones(1, A.dtype), np.zeros(1, A.dtype)
-    given: tuple[str | int | Array, ...] = ("L", n, one, A, n, x.astype(A.dtype), 1, nothing, out, 1)
-    _routine("ssymv" if A.dtype == np.float32 else "dsymv")(*map(_pointer, given))
+    kind, number = ("s", ctypes.c_float) if A.dtype == np.float32 else ("d", ctypes.c_double)
+    given = ("L", n, number(1.0), A, n, x.astype(A.dtype), 1, number(0.0), out, 1)
+    _routine(kind + "symv")(*map(_pointer, given))
     return out
 
 
-def _pointer(argument: str | int | Array) -> Any:
+def _pointer(argument: Any) -> Any:
     if isinstance(argument, str):
         return argument.encode()
-    if isinstance(argument, np.ndarray):
-        return ctypes.c_void_p(argument.ctypes.data)
-    return ctypes.byref(ctypes.c_int(argument))
+    if not isinstance(argument, np.ndarray):
+        return ctypes.byref(ctypes.c_int(argument) if isinstance(argument, int) else argument)
+    whole: Any = argument.T if argument.flags.f_contiguous else argument
+    if argument.size and whole.flags.carray:
+        return ctypes.byref(ctypes.c_char.from_buffer(whole))  # a fifth of the time that `argument.ctypes` takes
+    return ctypes.c_void_p(argument.ctypes.data)
 
 
 @cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_odm.linalg.jit import Emitted, compiled
+from dask_odm.linalg.jit import Emitted, called, compiled
 from dask_odm.typing import Array
 
 TURNED_SIDE = 8  # rows and columns of a tile, a power of two
@@ -34,7 +34,7 @@ def turn_rows(X: Array, rows: Array, start: int, n: int, origin: Array, out: Arr
             turn_tile(X, eight, min(j, d - TURNED_SIDE), origin, out, first)
 
 
-@compiled
+@called
 def _eight_from(rows: Array, at: int) -> tuple[int, ...]:
     if rows.size:
         return (

@@ -147,7 +147,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     far = _farthest(statistics, shift)
     moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
     moved += unit * (0.0 if scaling is None else float(weights @ far))
-    stiffness = fit.odm.lam / fit.odm.low**2
+    stiffness = fit.odm.stiffness
     written = 4.0 * unit * claim.primal + 4.0 * unit**2 * stiffness  # of the scores themselves, which are about 1 ± θ
     return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
 
@@ -198,7 +198,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
     a, own = _coefficients(model, kernel)
     units, largest = 0.0, math.inf
     if isinstance(model, KernelModel):  # else values are a user's, whose rounding is unknown
-        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics()))
+        units, largest = kernel.float64_errors(model.scaling.farthest(data.statistics(fit.kernel.scale)))
     error = (SUM_ERROR + units) * UNIT
     whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
     square = TOGETHER * error * whole
@@ -206,7 +206,7 @@ def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit:
         merged, once = _merged(a, own, model)
         cancelling = 4.0 * UNIT * whole  # of sums of cancelling coefficients
         square = TOGETHER * error * float(merged**2 @ once) + cancelling
-    stiffness = fit.odm.lam / fit.odm.low**2
+    stiffness = fit.odm.stiffness
     slopes = float(np.abs(a if claim.dual is None else claim.dual).sum())
     slopes += math.sqrt(2.0 * stiffness * claim.gap * claim.primal)  # losses' slopes may be so far from s
     moved = error * math.sqrt(largest) * float(np.abs(a) @ np.sqrt(own))

@@ -152,10 +152,11 @@ def left_out_values(
     found = solved.unmerged(found)
     without, parameters = left_out(loss, found[0], found[1], y, weight)
     without = without if groups_out is None else groups_out
-    counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
+    counted = loss.row_stiffness(y, weight) * (loss.total_weight / loss.settings.stiffness)
     total, numbers = given.row_numbers
     scores = spread(np.where(counted > 0, without, np.nan), total, numbers, np.nan)
-    of_machine = (scores, spread(y == 1, total, numbers), spread(counted, total, numbers))
+    of_row = y if fit.has_real_targets else y == 1
+    of_machine = (scores, spread(of_row, total, numbers), spread(counted, total, numbers))
     return {"loo_parameters_": parameters, OF_MACHINE: of_machine}
 
 
@@ -164,7 +165,7 @@ def attributes_of(
 ) -> dict[str, Any]:
     """Return the fitted attributes of leave-one-out for one machine; arguments as of `left_out_values`.
 
-    If all rows are positive, there are none but these values: nothing is told apart.
+    If all rows are positive, or targets are real, there are none but these values: nothing is told apart.
     """
     values = left_out_values(fit, given, solved, found, groups_out)
     warn_if_hopeful(values["loo_parameters_"], int(np.count_nonzero(values[OF_MACHINE][2])))
@@ -172,7 +173,7 @@ def attributes_of(
     total, numbers = given.row_numbers
     shares = spread(weight if weight.size else np.ones(given.rows), total, numbers)
     scores, positive, counted = values[OF_MACHINE]
-    if positive[counted > 0].all():
+    if fit.has_real_targets or positive[counted > 0].all():
         return values
     return values | of_two_classes(scores, positive, counted, shares, values["loo_parameters_"])
 

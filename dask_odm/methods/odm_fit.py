@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -15,7 +15,7 @@ from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
@@ -98,6 +98,8 @@ class ODMFit:
     auto_lam: bool = False
     word: str = "auto"
     scheme: Scheme = "ovr"
+    problem: ClassVar[type[ODMSettings]] = ODMSettings
+    has_real_targets: ClassVar[bool] = False  # instead of classes
 
     @classmethod
     def of(cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], **more: Any) -> Self:
@@ -117,7 +119,7 @@ class ODMFit:
         return cls(
             run=run,
             kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0, run.marks),
-            odm=ODMSettings(first, float(model.upsilon), float(model.theta)),
+            odm=cls.problem(first, float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
             own=own,
             loo=bool(model.loo),
@@ -213,6 +215,10 @@ class ODMFit:
         """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
+
+    def row_losses(self, y: Array, weight: Array) -> RowLosses:
+        """Return the losses of rows with targets and weights (n,) as `TrainingData.taking_part` has them."""
+        return RowLosses(self.odm, y, weight)
 
 
 def has_partitions(fit: ODMFit) -> bool:

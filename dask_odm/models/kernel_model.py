@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -37,6 +37,7 @@ PREDICTED_BYTES = 8 << 20  # most bytes of such rows in float64, if they are mor
 PREDICTED_ENTRIES = 1 << 18
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
 NARROW_ERROR = 0.2  # error bound above which too many rows would be computed again; most values are near ±1
+ON_RANKS = " on ranks"  # in the kind of a model whose features are mapped to ranks
 # support rows, machines that use any of them, these machines' coefficients
 Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
@@ -108,6 +109,9 @@ class KernelModel(Model):
         compiler.
         """
         return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
+
+    def rescaled(self, unit: float, mean: float) -> Self:
+        return replace(self, coefficients=unit * self.coefficients, intercept=unit * self.intercept + mean)
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]
@@ -275,6 +279,8 @@ class KernelModel(Model):
 
     def description(self) -> dict[str, Any]:
         found = super().description() | {"kernel": self.kernel.parameters()}
+        if self.scaling.ranks is not None:  # which other versions must not overlook
+            found["kind"] += ON_RANKS
         return found | ({"double_precision": True} if self.double_precision else {})
 
     @classmethod

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,6 +25,9 @@ class LinearModel(Model):
     @property
     def features(self) -> int:
         return int(self.weights.shape[1])
+
+    def rescaled(self, unit: float, mean: float) -> Self:
+        return replace(self, weights=unit * self.weights, intercept=unit * self.intercept + mean)
 
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -59,6 +59,10 @@ class Model(ABC):
     @abstractmethod
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         """Return the scores of all machines for raw rows ``X`` (n, d), float64 (machines, n)."""
+
+    def rescaled(self, unit: float, mean: float) -> Self:
+        """Return the model whose values are ``unit`` times this one's, plus ``mean``."""
+        raise NotImplementedError(f"{self.kind} models have classes alone")
 
     def values(self, X: Any, threads: int = 1) -> Array:
         """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""

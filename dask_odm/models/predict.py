@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import describe_not_finite
+from dask_odm.data.rows.ranks import Ranks
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.records import Record, read_record
@@ -28,7 +29,7 @@ from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.rows import unmasked
 from dask_odm.models.cell_model import CellModel, ClusterModel
-from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.kernel_model import ON_RANKS, KernelModel
 from dask_odm.models.linear_model import LinearModel
 from dask_odm.models.model import Model
 from dask_odm.models.pair_model import PairModel
@@ -68,11 +69,13 @@ def model_from(record: Record) -> Model:
     """
     description = record.attributes.get("model")
     kind = description.get("kind") if isinstance(description, dict) else None
-    if not isinstance(description, dict) or not isinstance(kind, str) or kind not in _KINDS:
+    plain = kind.removesuffix(ON_RANKS) if isinstance(kind, str) else ""
+    if not isinstance(description, dict) or plain not in _KINDS:
         raise StoreError(f"model '{record.path}' is of a kind that this dask_odm does not know: {kind!r}; upgrade it.")
-    arrays = {name: _array(record, name) for name in _KINDS[kind].parts}
+    names = (*_KINDS[plain].parts, *(Ranks.parts if plain != kind else ()))
+    arrays = {name: _array(record, name) for name in names}
     try:
-        return _KINDS[kind].from_parts(description, arrays)
+        return _KINDS[plain].from_parts(description, arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
             f"model '{record.path}' does not hold a {kind} model ({error}); restore this file or fit again."

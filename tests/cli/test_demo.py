@@ -34,6 +34,7 @@ FILES = {
     "breast-cancer-test.zarr",
     "breast-cancer-model.zarr",
     "breast-cancer-predictions.csv",
+    "breast-cancer.html",
     "larger.zarr",
     "larger-test.zarr",
     "larger-model.zarr",
@@ -57,7 +58,7 @@ def test_it_leaves_what_it_says_and_runs_again_into_the_same_folder(tmp_path, mo
     assert all(50 << 20 < peak < 10**9 for peak in memory["peaks"])
     assert len(memory["peaks"]) == 1
     text = "\n".join(lines)
-    ends = ("margins.png", "breast-cancer-predictions.csv", "dask-odm report ")
+    ends = ("margins.png: ", "breast-cancer-predictions.csv: ", "breast-cancer.html: ")
     for word in (
         "not certified: gaps are of the partitions",
         "start gap",

@@ -19,7 +19,17 @@ from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, SaddleSVC
+from dask_odm import (
+    MDDKernelRidge,
+    MDDRidge,
+    MixingClassifier,
+    ODMClassifier,
+    ODMClassifierCV,
+    ODMRegressor,
+    ODMRegressorCV,
+    OneClassODM,
+    SaddleSVC,
+)
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
@@ -172,6 +182,7 @@ mixing = partial(
 one_class = partial(
     Case, kind=OneClassODM, word="one-class", other=LAM, rows=outliers, without={"targets": "it learns from no targets"}
 )
+regression = partial(Case, kind=ODMRegressor, word="regressor", other=LAM, rows=real_targets)
 TRIALS = {"checkpoint": "it is one of trials, which are no steps; its own tests go on from it"}
 GRID = {"gammas": [0.5], "lams": [50.0, 100.0], "upsilons": [0.3], "thetas": [0.1], "tol": 1e-8, "random_state": 0}
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
@@ -182,6 +193,8 @@ CASES = [
     Case("search", ODMClassifierCV, "odm-cv", settings=GRID, other={}, tol=1e-2, without=TRIALS),
     odm("landmark", settings={"solver": Landmark(200), **kernel}),
     odm("cells", settings={"solver": Cells(40), **kernel}, without=MEDIANS),
+    odm("cells on ranks", settings={"solver": Cells(40), **kernel, "scale": "ranks"}, without=MEDIANS),
+    odm("ranks", settings={"solver": Landmark(200), **kernel, "scale": "ranks"}),
     odm("cells, many", settings={"solver": Cells(40), **kernel}, rows=three_classes, without=MEDIANS),
     odm("sodm", settings={"solver": SODM(4, fan_in=2), **kernel}),
     odm("cascade", settings={"solver": Cascade(4, fan_in=2), **kernel}),
@@ -239,6 +252,19 @@ CASES = [
     mixing("robust odm", settings={"local": "odm", "beta": 0.5, "n_shards": 7, "max_iter": 8, "random_state": 0}),
     one_class("one class", settings={"solver": Landmark(200), **kernel}),
     one_class("one class, linear", settings=linear),
+    regression("regression", settings={"solver": "exact", "upsilon": 0.4, "theta": 0.2, **kernel}),
+    regression("regression, landmark", settings={"solver": Landmark(200), "upsilon": 3.0, "loo": True, **kernel}),
+    regression("regression, linear", settings={"theta": 0.3, **linear}),
+    Case(
+        "regression, search",
+        ODMRegressorCV,
+        "regressor-cv",
+        settings={"gammas": [0.5], "lams": [50.0, 500.0], "tol": 1e-8, "random_state": 0},
+        other={},
+        rows=real_targets,
+        tol=1e-2,
+        without=TRIALS,
+    ),
     odm("csvrg", settings={"solver": CSVRG(coreset_size=1000), **linear}, tol=1e-3, without=MEMORY),
 ]
 # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
@@ -261,6 +287,10 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (OneClassODM(), {}),
     (OneClassODM(solver="landmark"), {}),
     (OneClassODM(kernel="linear"), {}),
+    (ODMRegressor(), {}),
+    (ODMRegressor(solver="landmark"), {}),
+    (ODMRegressor("linear", theta=0.1), {}),
+    (ODMRegressorCV("rbf", gammas=[0.1, 1.0]), {}),
     (MDDRidge(), {}),
     (MDDRidge("loo", scale="standard"), {}),
     (MDDKernelRidge(), {}),

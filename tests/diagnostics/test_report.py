@@ -77,6 +77,28 @@ def test_two_classes(store, tmp_path):
     assert (tmp_path / "report.html").read_bytes() == again
 
 
+def test_the_first_screen_says_how_good_beside_chance_and_whether_to_trust_it(store, tmp_path):
+    """What is not in a fold: three figures, what guessing would have, certificate, left-out score, calibration."""
+    model = odm.ODMClassifier(scale="minmax", loo=True).fit(*rows())
+    reported(model, store, tmp_path, importance=False)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    first, folds = text.split("<main>")
+    facts = evaluate(model, store).facts()
+    for score in ("accuracy", "balanced_accuracy", "auc"):
+        assert f"<strong>{facts[score]:.1%}</strong>" in first
+    assert first.count("by chance 50.0%") == 3
+    assert f"training rows score {model.loo_score_:.4g} if left out, and these rows {facts['accuracy']:.4g}" in first
+    assert f"off by {facts['calibration_error']:.1%}" in first
+    assert f"at most {model.dual_gap_:.1e}" in first
+    assert first.count("<svg") == 1
+    assert folds.count("<details>") == folds.count("<h2>") == text.count("<h2>")
+    ridge = odm.MDDRidge().fit(rows()[0], rows()[0][:, 0])
+    reported(ridge, (rows(seed=7)[0], rows(seed=7)[0][:, 1]), tmp_path)
+    first = (tmp_path / "report.html").read_text(encoding="utf-8").split("<main>")[0]
+    assert "<span>R²</span><small>by chance 0</small>" in first
+    assert "not known; a fit with loo=True" in first
+
+
 def test_lam_and_scaling_are_those_that_were_taken(store, tmp_path):
     X, y = rows()
     page = reported(odm.ODMClassifier("linear").fit(X, y), store, tmp_path, importance=False)

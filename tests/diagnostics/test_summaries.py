@@ -71,7 +71,7 @@ def test_what_a_search_found():
         cv_results_=tried,
     )  # fmt: skip
     facts = search_facts(model)
-    line = "found gamma=0.5123, lam=1e+05: 0.7500 of left-out rows right, the best of 3 trials (nested score 0.7400)\n"
+    line = "found gamma=0.5123, lam=1e+05: score 0.7500 by left-out rows, the best of 3 trials (nested score 0.7400)\n"
     assert search_text(facts) == line
     assert search_text(search_facts(SimpleNamespace())) == ""
     del model.cv_results_  # as of a file

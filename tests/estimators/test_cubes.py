@@ -405,7 +405,7 @@ def test_a_saved_model_knows_the_cube(fitted, tmp_path):
     assert loaded.decision_function(given).dims == ("x", "y")
     refitted = loaded.fit(*plain_rows().training)
     assert not hasattr(refitted, "missing_rows_")
-    assert refitted._cube is None
+    assert refitted._schema.cube is None
 
 
 def test_a_map_has_the_meanings_of_the_labels(tmp_path):

@@ -17,6 +17,7 @@ from dask_odm.cli import main
 from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.datasets import make_chessboard
 from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.search.search_fit import splits_of
 from dask_odm.events import Progress
 from dask_odm.methods.search import samples as search_samples
 from dask_odm.methods.search import trials
@@ -122,8 +123,8 @@ def test_a_share_is_that_share_of_every_sample(share):
 def test_splits_may_be_masks():
     inside = np.arange(9) % 3 > 0
     expected = ((1, 2, 4, 5, 7, 8), (0, 3, 6))
-    assert search_of(cv=[(inside, ~inside)])._splits() == (expected,)
-    assert search_of(cv=[tuple(map(np.flatnonzero, (inside, ~inside)))])._splits() == (expected,)
+    assert splits_of([(inside, ~inside)], None) == (expected,)
+    assert splits_of([tuple(map(np.flatnonzero, (inside, ~inside)))], None) == (expected,)
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
@@ -314,7 +315,7 @@ def test_from_the_shell(tmp_path):
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
-    assert "of left-out rows right" in result.stdout
+    assert "by left-out rows, the best of" in result.stdout
     assert "kernel=rbf, gamma=" in result.stdout
     model = load_model(tmp_path / "model.zarr")
     assert model.best_params_["gamma"] in GRID["gammas"]

@@ -102,7 +102,7 @@ WRONG = {
     "tol": (0.0, "a float in the range (0.0, inf)"),
     "max_iter": (0, "an int in the range [1, inf)"),
     "warm_start": (2, "an instance of 'bool'"),
-    "scale": ("robust", "a str among {'auto', 'minmax', 'standard'} or None"),
+    "scale": ("robust", "a str among {'auto', 'minmax', 'ranks', 'standard'} or None"),
     "dtype": ("float16", "a str among {'float32', 'float64'} or None"),
     "multi_class": ("auto", "a str among {'ovo', 'ovr'} or None"),
     "class_weight": ("even", "a str among {'balanced'}, an instance of 'dict' or None"),

@@ -14,6 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dask_odm.data.ingest import ingest
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
@@ -150,6 +151,7 @@ def test_rows_in_memory(row, call):
         ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
+        ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
         ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
         ("Cells of one class each", {"solver": Cells(1)}),
         ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
@@ -157,7 +159,19 @@ def test_rows_in_memory(row, call):
         ("Function that is not a kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
         ("Function that is not a kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
     ],
-    ids=["memory", "landmark", "exact", "cells", "named", "pure", "each", "cell-memory", "indefinite", "asymmetric"],
+    ids=[
+        "memory",
+        "landmark",
+        "exact",
+        "cells",
+        "ranks",
+        "named",
+        "pure",
+        "each",
+        "cell-memory",
+        "indefinite",
+        "asymmetric",
+    ],
 )
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
@@ -294,7 +308,7 @@ EXTREMES = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("scale", [None, *SCALINGS])
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 @pytest.mark.parametrize("numbers", EXTREMES)
 def test_extreme_numbers_are_learned_from_or_refused(numbers, kernel, scale, tmp_path):

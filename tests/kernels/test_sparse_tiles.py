@@ -45,10 +45,9 @@ def test_what_is_skipped_changes_no_bit(dtype):
 def test_narrow_registers_give_the_same_bits(monkeypatch):
     X, Z = rows(9, 50, np.float32), rows(80, 50, np.float32)
     wanted = tile(X, Z)
-    monkeypatch.setattr(skipping, "_registers", lambda: (32, 2))
-    monkeypatch.setattr(skipping, "compiled_in_order", lambda function: Loop(function, nogil=True))  # not as kept
-    narrow = skipping.skip_loop.__wrapped__(True)
-    monkeypatch.setattr(skipping, "skip_loop", lambda _: narrow)
+    monkeypatch.setattr(skipping, "_registers", lambda context: (32, 2))
+    narrow = Loop(skipping._fill.__wrapped__, nogil=True)  # not as kept
+    monkeypatch.setattr(skipping, "_fill", narrow)
     np.testing.assert_array_equal(tile(X, Z), wanted)
     assert "fmul contract <16 x float>" not in "".join(narrow.made().inspect_llvm().values())
 

@@ -144,6 +144,12 @@ ALL_FAMILIES = [
     Family("hulls of landmarks", odm.SaddleSVC, {"kernel": "rbf", "solver": MNP(30), "alpha": 0.95, "random_state": 0}),
     Family("clients of hulls", odm.SaddleSVC, {"solver": Saddle(n_clients=3), "max_iter": 20, "random_state": 0}),
     Family("one class", odm.OneClassODM, {"solver": Landmark(40), "gamma": 0.5, "random_state": 0}),
+    Family(
+        "landmark of real targets",
+        odm.ODMRegressor,
+        {"solver": Landmark(40), "gamma": 0.5, "upsilon": 0.5, "random_state": 0},
+        store="real.zarr",
+    ),
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
     Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
     Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import shown
 from dask_odm.data.store.column_recipe import LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
@@ -70,12 +71,8 @@ def spelled(value: Any) -> str | None:
 
 
 def number_in(word: str) -> float | None:
-    """Return the number that a word spells in ASCII, without Python's underscores; None if it is none."""
-    try:
-        found = float(word)
-    except ValueError:
-        return None
-    return found if word.isascii() and "_" not in word else None
+    """Return the number that a word is, see `is_number`; None if it is none."""
+    return float(word) if is_number(word) else None
 
 
 def moment_in(word: str) -> tuple[float, bool] | None:
@@ -156,12 +153,12 @@ def moments_in(column: pd.Series, *, zoned: bool) -> Array:
         column = column.dt.to_timestamp()
     if not types.is_datetime64_any_dtype(column.dtype):
         return mapped(column, lambda word: _moment(word, zoned))
-    if (getattr(column.dtype, "tz", None) is not None) != zoned:
-        present = column.notna().to_numpy()
-        if present.any():
-            raise UnfitError(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
-    if zoned:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    has_zone = getattr(column.dtype, "tz", None) is not None
+    if has_zone != zoned and column.notna().any():
+        row = int(np.argmax(column.notna()))
+        raise UnfitError(row, column.iloc[row])
+    if has_zone:
+        column = column.dt.tz_convert(None)  # to UTC
     moments = column.to_numpy(dtype="datetime64[us]")
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
 

@@ -67,7 +67,7 @@ class CompleteRows:
 
     def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
         """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
-        if self.source.keeps_gaps and not self._drop:
+        if (self.source.survey or self.source.columns) is not None and not self._drop:  # a recipe fills gaps
             rows = np.zeros(block.X.shape[0], bool)
         elif issparse(block.X):
             absent = np.flatnonzero(np.isnan(block.X.data))

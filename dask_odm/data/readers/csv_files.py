@@ -15,11 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, takewhile
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.column_values import UnfitError, numbers_in
+from dask_odm.data.readers.column_values import UnfitError, numbers_in, spelled
 from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, columns_of_file, describe, shown
@@ -34,7 +35,6 @@ _DECIMAL = re.compile(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)")  # a number
 _COMMA_NUMBER = rf"^(\s*){_DECIMAL.pattern}(\s*)$"
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # whose comma may also be between thousands
 _BLANK = " \t\r\n"
-_MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
 
 
@@ -70,13 +70,11 @@ class CsvSource(FrameSource):
         with ThreadPoolExecutor(1) as pool:
             ahead = None
             for body in chain(self._bodies(), [None]):
-                parsed = None
-                if body is not None:
-                    words = self._words()
-                    parsed = body, words, pool.submit(self._parse, body, words)
-                if ahead is not None:
-                    yield self._batch(*ahead)
-                ahead = parsed
+                words = self._words()
+                parsed, ahead = ahead, body and (body, words, pool.submit(self._parse, body, words))
+                if parsed is not None:
+                    yield self._batch(*parsed)
+                del parsed  # before the next text is read
 
     def _bodies(self) -> Iterator[TextBlock]:
         """Yield the blocks of text without header and comments, if they have rows."""
@@ -148,15 +146,10 @@ class CsvSource(FrameSource):
 
     def _words(self) -> set[int]:
         """Return the places of the features that are known to hold other than numbers."""
-        if self.survey is not None:
-            kinds = [column.kind for column in self.survey.columns]
-        else:
-            kinds = [] if self.columns is None else [column.kind for column in self.columns.columns]
-        return {
-            i
-            for i, kind in zip(self._features, kinds, strict=False)
-            if 0 <= i < self._count and kind not in ("number", None)
-        }
+        known = self.survey or self.columns
+        columns: Sequence[Any] = () if known is None else known.columns
+        told = zip(self._features, columns, strict=False)
+        return {i for i, column in told if 0 <= i < self._count and column.kind not in ("number", None)}
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
         """Return the fields: labels and words as they are spelled, columns of numbers as these, NaN if missing."""
@@ -226,7 +219,7 @@ class _Opening:
         commas: set[str] = set()
         for i in set(range(len(self.fields))) - dropped:
             column = [row[i] for row in rows if i < len(row)]
-            if all(_is_number_or_missing(field, commas=True) for field in column):
+            if all(spelled(field) is None or self.is_number(field) for field in column):
                 if any("." in field for field in column):
                     return False
                 commas.update(field for field in column if _DECIMAL.fullmatch(field))
@@ -357,10 +350,3 @@ def _after_line(text: TextBlock, number: int) -> TextBlock:
         return text
     parts = text.data.split(b"\n", skip)
     return replace(text, data=parts[-1] if len(parts) > skip else b"", first_line=number + 1)
-
-
-def _is_number_or_missing(field: str, *, commas: bool) -> bool:
-    """Return whether a field is a number, with a decimal comma if there are such, or stands for a missing value."""
-    if field.lower().lstrip("+-") in _MISSING or is_number(field):
-        return True
-    return commas and _DECIMAL.fullmatch(field) is not None

@@ -156,6 +156,19 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
     )
 
 
+def require_in_range(
+    values: npt.NDArray[Any], dtype: str, names: Sequence[str | int] | None, place: Callable[[int], str]
+) -> None:
+    """Raise InputError, with place and column, at the first of the ``values`` (n, d) that is infinite in a type.
+
+    NaN is allowed.
+    """
+    large = np.abs(values) > np.finfo(dtype).max
+    if large.any():
+        row, column = np.argwhere(large)[0].tolist()
+        raise not_finite(place(row), column_name(column, names), values[row, column], dtype)
+
+
 def column_name(column: int, names: Sequence[str | int] | None) -> str:
     """Return a column's name in messages, or its number, from 0 as parameters take it."""
     return f"column {column}" if names is None else f"column {quoted(names[column])}"

@@ -111,12 +111,9 @@ class _ColumnSurvey:
         return "date"
 
     def _listed(self, word: str) -> float:
-        code = self.words.get(word)
-        if code is None:
-            if len(self.words) >= MOST_WORDS:
-                return -1.0
-            code = self.words[word] = len(self.words)
-        return float(code)
+        if word not in self.words and len(self.words) >= MOST_WORDS:
+            return -1.0
+        return float(self.words.setdefault(word, len(self.words)))
 
 
 class Survey:
@@ -195,7 +192,8 @@ class Survey:
         for values in blocks():
             for fact, held in zip(facts, values.T, strict=True):
                 fact.add(held)
-        wanted = {j: fact.unit for j, fact in enumerate(facts) if fact.needs_median}
+        filled = [fact.gaps < fact.rows and fact.kind != "words" for fact in facts]  # gaps to come, too, by medians
+        wanted = {j: fact.unit for j, fact in enumerate(facts) if filled[j]}
         for j, median in zip(wanted, _medians(blocks, wanted), strict=True):
             facts[j].median = median
         columns = tuple(fact.settled(self._max_levels) for fact in facts)
@@ -243,11 +241,6 @@ class _Facts:
         self._least, self._most = np.inf, -np.inf
         self._turns: dict[str, tuple[float, float]] = {}
         self._counts = np.zeros(len(survey.words) + 1, np.int64)  # the last one is of words beyond the list
-
-    @property
-    def needs_median(self) -> bool:
-        """Whether gaps, also those to come, are filled with the median of the values: these are no words."""
-        return self.gaps < self.rows and self.kind != "words"
 
     @property
     def unit(self) -> float:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from dask_odm.data.readers.sources import (
     computed,
     narrow,
     not_finite,
+    require_in_range,
     shown,
 )
 from dask_odm.data.readers.survey import Survey
@@ -40,11 +42,10 @@ from dask_odm.data.readers.tables import (
     weight_values,
 )
 from dask_odm.data.readers.texts import count_words
-from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.column_recipe import ColumnRecipe, require_columns
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.row_passes import rows_between
-from dask_odm.printing import quoted
 
 NUMBERS_ONLY = (
     "sparse rows, and those of a model of numbers, hold numbers alone: leave other columns out, of files by drop= "
@@ -77,7 +78,7 @@ def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) 
 
 
 class NeedsRecipeError(Exception):
-    """Columns hold more than numbers, or gaps. The survey knows of which kinds all columns of the rows read are."""
+    """Columns of a batch hold more than numbers, or gaps. The survey knows the kinds of all columns read so far."""
 
 
 class TableSource:
@@ -96,9 +97,10 @@ class TableSource:
     columns: ColumnRecipe | None = None  # the recipe by which the columns of a table become the rows, or became them
     is_table = False  # whether rows have columns of any kind, of which a survey can find the recipe
     is_read_once = False  # whether the source is a stream
-    survey: Survey | None = None  # reads the columns, if they may be of any kind
-    _is_plain = True  # whether a survey has met numbers only, which are the rows themselves
-    _drops_gaps = False  # whether rows with gaps will be left out
+    survey: Survey | None = None  # reads the columns, if they may be of any kind: blocks have their values, in float64
+    # Whether rows are taken for numbers in spite of a survey, until one is none, or a gap unless such rows are left out
+    tries_numbers = False
+    drops_gaps = False
 
     def __init__(
         self,
@@ -148,35 +150,15 @@ class TableSource:
         self._called = self.feature_names = recipe.feature_names
         self.n_features = recipe.n_features
 
-    def read_by(self, survey: Survey, *, is_plain: bool, drops_gaps: bool) -> None:
-        """Let a survey read the columns. Blocks then have their values, in float64, instead of features.
-
-        With ``is_plain``, they are taken for numbers, until `blocks` raises `NeedsRecipeError` for a value that is
-        none, or for a gap unless these are dropped.
-        """
-        self.survey = survey
-        self._is_plain = is_plain
-        self._drops_gaps = drops_gaps
-
     @property
     def called(self) -> Sequence[str | int]:
         """Names of the features, or the numbers of their columns."""
         return range(self.n_features) if self._called is None else self._called
 
     @property
-    def keeps_gaps(self) -> bool:
-        """Whether features may miss values, which a recipe fills in."""
-        return self.columns is not None or self.survey is not None
-
-    @property
-    def holds_values(self) -> bool:
-        """Whether blocks have the values of columns, with NaN for gaps, of which features are still to be made."""
-        return self.survey is not None and not self._is_plain
-
-    @property
     def _codes(self) -> bool:
-        """Whether columns need not have numbers."""
-        return self._reading.columns is not None or self.holds_values
+        """Whether blocks have values of columns of any kind, or features made of such."""
+        return self._reading.columns is not None or (self.survey is not None and not self.tries_numbers)
 
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows; InputError names file and line of what is wrong."""
@@ -186,8 +168,9 @@ class TableSource:
             for block in self._blocks(batches):
                 yield block
                 begun = True
-        except NeedsRecipeError:
-            for batch in batches if begun else ():  # so that the survey knows all columns when these are read again
+        except NeedsRecipeError as error:
+            # all rows if some were taken, so that the survey knows all columns when these are read again
+            for batch in chain(error.args, batches if begun else ()):
                 self._values(batch, 0, batch.table.rows)
             raise
 
@@ -202,9 +185,8 @@ class TableSource:
         is_copy = namesake is not None
         for batch in batches:
             others = [i for i in wanted if batch.table.other_type(i) is not None]
-            if others and self.survey is not None and self._is_plain:
-                self._values(batch, 0, batch.table.rows)
-                raise NeedsRecipeError
+            if others and self.tries_numbers:
+                raise NeedsRecipeError(batch)
             if others:
                 raise self._no_numbers(batch, others)
             for what, column in (("y", batch.y), ("weight", batch.weight)):
@@ -255,12 +237,7 @@ class TableSource:
     def pick(self, names: Sequence[str]) -> None:
         """Yield the features in the order of ``names``, which are theirs; InputError if some are missing."""
         place = {name: i for i, name in enumerate(self.feature_names or ())}
-        missing = [name for name in names if name not in place]
-        if missing:
-            called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
-            is_encoded = any("_" in name for name in missing)
-            hint = "; if that encodes a category that these rows lack, add a column of 0" if is_encoded else ""
-            raise InputError(f"{self.description} has no {called}, of which the model learned{hint}.")
+        require_columns(names, place, self.description)
         order = [place[name] for name in names]
         self._features = [self._features[i] for i in order]
         self._called = self.feature_names = tuple(names)
@@ -316,29 +293,20 @@ class TableSource:
 
     def _dense(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> npt.NDArray[Any]:
         """Return the features of rows of a batch, or their values if a survey reads the columns."""
+        recipe = self._reading.columns
         if self._codes:
             values = self._values(batch, start, stop)
-            if np.isinf(values).any():
-                row, at = np.argwhere(np.isinf(values))[0]
-                recipe = self._reading.columns
-                names = self._columns.feature_names if recipe is None else recipe.names
-                raise not_finite(place(row), column_name(int(at), names), values[row, at], "float64")
-            if self._reading.columns is None:
-                if (np.abs(values) > np.finfo(self._reading.dtype).max).any():
-                    _check_finite(narrow(values, self._reading.dtype), values, place, self._columns.feature_names)
-                return values
-            X = self._reading.columns.encode(values)
-            _check_finite(X, X, place, self._called)
-            return X
+            dtype = self._reading.dtype if recipe is None else recipe.dtype
+            require_in_range(values, dtype, self._columns.feature_names if recipe is None else recipe.names, place)
+            return values if recipe is None else recipe.encode(values)
         numbers = batch.table.numbers(self._features, start, stop)
         X = narrow(numbers, self._reading.dtype)
         self.rounded.note(numbers, X)
         if not batch.is_checked:
-            _check_finite(X, numbers, place, self._called)
+            require_in_range(numbers, self._reading.dtype, self._called, place)
         if self.survey is not None:
-            if not self._drops_gaps and np.isnan(X).any():
-                self._values(batch, 0, batch.table.rows)
-                raise NeedsRecipeError
+            if not self.drops_gaps and np.isnan(X).any():
+                raise NeedsRecipeError(batch)
             self.survey.add_numbers(stop - start)
         return X
 
@@ -373,18 +341,6 @@ class FrameSource(TableSource):
     """Rows of a table whose columns may be of any kind."""
 
     is_table = True
-
-
-def _check_finite(
-    X: npt.NDArray[Any], original: npt.NDArray[Any], place: Callable[[int], str], names: Sequence[str | int] | None
-) -> None:
-    """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
-    if np.isfinite(X).all():
-        return
-    bad = np.isinf(X)
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        raise not_finite(place(row), column_name(column, names), original[row, column], X.dtype.name)
 
 
 def _check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:

@@ -1,4 +1,4 @@
-"""Affine scaling of features, and dense rows in memory that are scaled when read.
+"""Scaling of features, affine or of their ranks, and dense rows in memory that are scaled when read.
 
 The scaling is kept in the model, so that training and prediction both take raw data. A scaled copy of large data would
 double its memory.
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dask_odm.data.rows.ranks import Ranks
 from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.errors import InputError
@@ -36,8 +37,23 @@ def _standard(statistics: Statistics) -> tuple[Array, Array]:
     return statistics.mean, np.sqrt(statistics.variance)
 
 
+def _ranks(statistics: Statistics) -> tuple[Array, Array]:
+    """To [0, 1] by the ranks of a column's values, as normal scores up to ±3; not with "linear"."""
+    return np.zeros_like(statistics.mean), np.ones_like(statistics.mean)
+
+
+RANKS = "ranks"  # whose `Statistics` are of ranked features
 # What is subtracted from features, and what they are divided by. Constraints and docstrings are made from these.
-SCALINGS = {"minmax": _minmax, "standard": _standard}
+SCALINGS = {"minmax": _minmax, "standard": _standard, RANKS: _ranks}
+
+
+def require_affine(method: str | None) -> None:
+    """Raise InputError for ranks, of a linear model."""
+    if method == RANKS:
+        raise InputError(
+            "scale='ranks' is for kernels other than 'linear', whose weights are of raw features; take "
+            "kernel='laplacian', or scale='standard'."
+        )
 
 
 @compiled_in_order
@@ -52,10 +68,14 @@ def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Scaling ``(x − shift) · factor``, feature by feature; both are float64 of shape (d,)."""
+    """Scaling ``(x − shift) · factor``, feature by feature; both are float64 of shape (d,).
+
+    With ``ranks``, these map x first. What is known of rows, such as their statistics, is then of ranked rows.
+    """
 
     shift: Array
     factor: Array
+    ranks: Ranks | None = None
     parts: ClassVar[tuple[str, ...]] = ("shift", "factor")
 
     @classmethod
@@ -68,7 +88,7 @@ class Scaling:
         A constant feature becomes 0. ``marks`` are the features that a recipe of columns made of words. Rows with
         different words get the distance of a mean deviation of the other features, however rare the words are, see
         benchmarks/mixed_tables.py. With ``centre``, scaled features have mean 0 whatever the method. That does not
-        change a kernel of distances, and loses fewer digits.
+        change a kernel of distances, and loses fewer digits. Ranks are near 0 anyway, and keep zeros.
         """
         d = len(statistics.mean)
         shift = np.zeros(d)
@@ -82,11 +102,13 @@ class Scaling:
                 numbers[list(marks)] = False
                 square = (statistics.variance * factor**2)[numbers].mean() if numbers.any() else 1.0
                 shift[list(marks)], factor[list(marks)] = 0.0, math.sqrt(0.5 * square)
-        return cls(statistics.mean if centre else shift, factor)
+        ranks = statistics.ranks
+        return cls(statistics.mean if centre and ranks is None else shift, factor, ranks)
 
     @classmethod
     def of_features(cls, statistics: Statistics, method: str, marks: Sequence[int] = ()) -> Scaling:
         """Return the scaling of a linear model's features, not centred; raise InputError if float64 cannot hold it."""
+        require_affine(method)
         scaling = cls.from_statistics(statistics, method, centre=False, marks=marks)
         if not scaling.is_finite or not np.isfinite(scaling.shift).all():
             raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
@@ -98,6 +120,8 @@ class Scaling:
         The subtraction is done in float64, since it could cancel. NumPy and the compiled loop give the same bits.
         """
         out = np.empty_like(X, order="C") if out is None else out
+        if self.ranks is not None:
+            return self.ranks(X, out, self.shift, self.factor)
         if X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
             out[:] = (X - self.shift) * self.factor
         else:
@@ -115,12 +139,14 @@ class Scaling:
 
     def entries(self, X: Any) -> Array:
         """Return the stored entries of a CSR array ``X`` (n, d), scaled without the shift, float64."""
-        return np.asarray(X.data * self.factor[X.indices])
+        values = X.data if self.ranks is None else self.ranks.entries(X)
+        return np.asarray(values * self.factor[X.indices])
 
     def of_csr(self, X: Any) -> CSRRows:
         """Return the rows of a CSR array ``X`` (n, d), scaled in float64 and rounded to its dtype, still sparse."""
         shift = self.shift * self.factor
-        return CSRRows.of(X, None if (self.factor == 1.0).all() else self.factor, shift if shift.any() else None)
+        same = self.ranks is None and (self.factor == 1.0).all()
+        return CSRRows.of(X, None if same else self.entries, shift if shift.any() else None)
 
     def moves_far(self, mean_square: float) -> bool:
         """Return whether the scaled shift is so long that unshifted rows, of that mean ‖x‖², lose digits by it."""
@@ -134,11 +160,18 @@ class Scaling:
 
     def seen_from(self, row: Array) -> Scaling:
         """Return the scaling by the same factors that takes a raw ``row`` (d,) to 0."""
-        return replace(self, shift=np.asarray(row, np.float64))
+        row = np.asarray(row, np.float64)
+        if self.ranks is not None:
+            row = self.ranks(row[None], np.empty((1, len(row))), np.zeros(len(row)), np.ones(len(row)))[0]
+        return replace(self, shift=row)
+
+    def sees_alike(self, other: Scaling) -> bool:
+        """Return whether an affine map leads from rows of this scaling to those of the ``other`` one."""
+        return self.ranks is other.ranks if self.ranks is None else self.ranks.same(other.ranks)
 
     def arrays(self) -> dict[str, Array]:
         """Return what `of_arrays` makes the scaling of: arrays of a model's record."""
-        return {"shift": self.shift, "factor": self.factor}
+        return {"shift": self.shift, "factor": self.factor} | ({} if self.ranks is None else self.ranks.arrays())
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> Scaling:
@@ -146,18 +179,20 @@ class Scaling:
         shift, factor = (arrays[name] for name in cls.parts)
         if not len(shift) or factor.shape != shift.shape:
             raise ValueError(f"scaling of shapes {shift.shape} and {factor.shape}")
-        return cls(shift, factor)
+        return cls(shift, factor, Ranks.of_arrays(arrays, len(shift)) if Ranks.parts[0] in arrays else None)
 
     def save(self, path: str) -> None:
         """Write the scaling to a ``.npy`` file, for `StoredScaling`."""
-        save_array(path, np.stack([self.shift, self.factor]))
+        save_array(path, np.concatenate([[len(self.shift)], *self.arrays().values()]))
 
     def at_rest(self, X: Array, statistics: Statistics, sample: int = 512) -> Scaling:
         """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
 
         That does not change a kernel of distances, and makes most entries of an image 0. Some ``sample`` of the rows
-        ``X`` show how frequent a value is.
+        ``X`` show how frequent a value is. Ranks have a rest at zero.
         """
+        if self.ranks is not None:
+            return self
         some = X[:: max(1, len(X) // sample)]
         shift = self.shift.copy()
         for value in (statistics.minimum, statistics.maximum):
@@ -198,7 +233,13 @@ class StoredScaling:
 @lru_cache(maxsize=4)
 def load_scaling(path: str) -> Scaling:
     """Read a scaling from its file, once per process."""
-    return Scaling(*load_array(path))
+    values = load_array(path)
+    d = int(values[0])
+    shift, factor, ranks = np.split(values[1:], [d, 2 * d])
+    if not len(ranks):
+        return Scaling(shift, factor)
+    bounds, knots, levels = np.split(ranks, [d + 1, (len(ranks) + d + 1) // 2])
+    return Scaling(shift, factor, Ranks(bounds.astype(np.int64), knots, levels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,5 +258,6 @@ def scaled_rows(X: Array, scaling: Scaling) -> Array | ScaledRows:
     """Return scaled rows of ``X`` (n, d): a copy if they are small, else rows that are scaled when they are read."""
     if X.nbytes <= COPIED_BYTES:
         return scaling(X)
-    _scale_row_by_row.made()  # load the compiled loop now, since many rows will be scaled, a few at a time
+    # load the compiled loop now, since many rows will be scaled, a few at a time
+    _ = _scale_row_by_row.made() if scaling.ranks is None else scaling(X[:1])
     return ScaledRows(X, scaling)

@@ -121,8 +121,12 @@ class OneOfMany(_Classes):
 
 @dataclass(frozen=True)
 class RealValues:
-    """Targets that are the store's y. Rows with unknown y (NaN) or weight zero are dropped."""
+    """Targets that are the store's y less ``mean``, divided by ``unit``. Rows with unknown y (NaN) or weight zero are
+    dropped.
+    """
 
+    mean: float = 0.0
+    unit: float = 1.0
     keeps_all: ClassVar[bool] = True
     y_type: ClassVar[str] = "float64"
 
@@ -130,16 +134,20 @@ class RealValues:
         y, weight = block.columns()
         weight = weight if weight.size else np.ones(len(y))
         keep = ~np.isnan(y) & (weight > NEGLIGIBLE_WEIGHT)
-        return keep, np.where(keep, y, 0.0), weight
+        return keep, self.scaled(np.where(keep, y, self.mean)), weight
+
+    def scaled(self, y: Array) -> Array:
+        """Return targets in units of their deviation from the mean."""
+        return (y - self.mean) / self.unit
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""
         y, weight = block.columns()
         keep = ~np.isnan(y)
-        if keep.all():
-            return y, weight
-        weight = np.where(keep, weight, 0.0) if weight.size else keep.astype(np.float64)
-        return np.where(keep, y, 0.0), weight
+        if not keep.all():
+            weight = np.where(keep, weight, 0.0) if weight.size else keep.astype(np.float64)
+            y = np.where(keep, y, self.mean)
+        return self.scaled(y), weight
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ none of these. NaN is a gap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.html import table
-from dask_odm.printing import quoted
+from dask_odm.printing import quoted, short
 from dask_odm.typing import Array
 
 DAY = 86400.0  # seconds
@@ -32,21 +32,17 @@ HEAD = ("column", "read as", "levels or range", "gaps")  # of the table for peop
 KINDS = ("number", "boolean", "words", "date", "span", *LEFT_OUT)
 
 
-def _hour(seconds: Array) -> Array:
-    return seconds % DAY / DAY
-
-
-def _weekday(seconds: Array) -> Array:
-    return (seconds // DAY + 3) % 7 / 7  # 1970 began with a Thursday
-
-
 def _month(seconds: Array) -> Array:
     months = np.floor(seconds).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
     return months % 12 / 12
 
 
 # Turns of a date, each by the share of it that has passed. Distances see them as points of a circle.
-CYCLES = {"hour": _hour, "weekday": _weekday, "month": _month}
+CYCLES: Mapping[str, Callable[[Array], Array]] = {
+    "hour": lambda seconds: seconds % DAY / DAY,
+    "weekday": lambda seconds: (seconds // DAY + 3) % 7 / 7,  # 1970 began with a Thursday
+    "month": _month,
+}
 
 
 @dataclass(frozen=True)
@@ -73,19 +69,16 @@ class Column:
 
     def __post_init__(self) -> None:
         """Raise ValueError or TypeError unless these can be the facts of a column."""
-        kinds: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
         for each in fields(self):
-            value = getattr(self, each.name)
-            if str(each.type) in kinds and not isinstance(value, kinds[str(each.type)]):
+            value: Any = getattr(self, each.name)
+            default = "" if each.default is MISSING else each.default
+            kind: Any = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, kind):
                 raise TypeError(f"{each.name} of a column is {value!r:.60}")
-            if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+            if kind in (int, (int, float)) and not abs(value) <= sys.float_info.max:
                 raise ValueError(f"{each.name} of a column is {value!r:.60}")
-            if not str(each.type).startswith("tuple"):
-                continue
-            if not isinstance(value, tuple) or not all(isinstance(word, str) for word in value):
-                raise TypeError(f"{each.name} of a column holds other than words")
-            if len(set(value)) < len(value):
-                raise ValueError(f"{each.name} of a column holds a word twice")
+            if kind is tuple and (not all(isinstance(word, str) for word in value) or len(set(value)) < len(value)):
+                raise ValueError(f"{each.name} of a column holds other than words, or one twice")
         if self.kind not in KINDS or not set(self.cycles) <= set(CYCLES):
             raise ValueError(f"a column of kind {self.kind!r:.60}, with cycles {self.cycles!r:.60}")
         if min(self.gaps, self.more_levels) < 0:
@@ -168,10 +161,7 @@ class ColumnRecipe:
         Raises InputError, with ``where``, if another one is missing or there twice.
         """
         needed = [column.name for column in self.columns if column.kind not in LEFT_OUT]
-        missing = [name for name in needed if name not in names]
-        if missing:
-            many = "s" * (len(missing) > 1)
-            raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
+        require_columns(needed, names, where)
         twice = next((name for name in needed if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"{where}: two columns are named {quoted(twice)}.")
@@ -222,13 +212,8 @@ class ColumnRecipe:
 
     def json(self) -> dict[str, Any]:
         """Return the recipe as JSON has it."""
-        plain = Column("", "number")
         columns = [
-            {
-                key: value
-                for key, value in asdict(column).items()
-                if key in ("name", "kind") or value != getattr(plain, key)
-            }
+            {each.name: value for each in fields(column) if (value := getattr(column, each.name)) != each.default}
             for column in self.columns
         ]
         return {"dtype": self.dtype, "columns": columns}
@@ -242,32 +227,35 @@ class ColumnRecipe:
             columns.append(Column(**facts))
         return cls(tuple(columns), found["dtype"])
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return a table for people: of each column its name, how it is read, its range or levels, and its gaps."""
-        return [(each.name, *_told(each)) for each in self.columns]
+    def facts(self) -> list[dict[str, Any]]:
+        """Return for people of each column its name, how it is read, its range or levels, and how many gaps it has."""
+        told = zip(self.columns, map(_told, self.columns), strict=True)
+        return [{"name": each.name, "read_as": kind, "values": held, "gaps": each.gaps} for each, (kind, held) in told]
 
     def _repr_html_(self) -> str:
-        return table(HEAD, self.rows())
+        return table(HEAD, [list({**each, "gaps": each["gaps"] or ""}.values()) for each in self.facts()])
 
 
-def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
-    """Return how a column is read, its range or its most frequent levels, and its gaps."""
+def require_columns(needed: Iterable[str], names: Container[str], where: str) -> None:
+    """Raise InputError, with ``where``, if columns that are needed are not among the ``names``."""
+    missing = [name for name in needed if name not in names]
+    if missing:
+        many = "s" * (len(missing) > 1)
+        raise InputError(f"{where} has no column{many} {quoted(missing)[1:-1]}, of which the model learned.")
+
+
+def _told(column: Column, most: int = 4) -> tuple[str, str]:
+    """Return how a column is read, and its range or its most frequent levels."""
     if column.kind in LEFT_OUT:
-        return "left out", LEFT_OUT[column.kind], ""
-    gaps = f"{column.gaps:,}" if column.gaps else ""
+        return "left out", LEFT_OUT[column.kind]
     if column.kind == "words":
         count = len(column.levels) + column.more_levels
         more = f" and {count - most} more" if count > most else ""
-        return "words", f"{', '.join(_short(column.levels[:most]))}{more}", gaps
+        return "words", f"{', '.join(short(level, 20) for level in column.levels[:most])}{more}"
     if column.kind == "date":
-        ends = (
-            str(np.datetime64(int(each // 1), "s")).removesuffix("T00:00:00") for each in (column.least, column.most)
-        )
-        return "date, UTC" if column.zoned else "date", " to ".join(ends), gaps
+        ends = (str(np.datetime64(int(each // 1), "s")) for each in (column.least, column.most))
+        named = "date, UTC" if column.zoned else "date"
+        return named, " to ".join(end.removesuffix("T00:00:00") for end in ends)
     if column.kind == "boolean":
-        return "yes or no", "", gaps
-    return "days" if column.kind == "span" else "number", f"{column.least:.6g} to {column.most:.6g}", gaps
-
-
-def _short(words: Sequence[str], most: int = 20) -> list[str]:
-    return [word if len(word) <= most else f"{word[: most - 1]}…" for word in words]
+        return "yes or no", ""
+    return "days" if column.kind == "span" else "number", f"{column.least:.6g} to {column.most:.6g}"

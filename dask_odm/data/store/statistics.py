@@ -28,13 +28,15 @@ from dask_odm.typing import Array
 class Statistics:
     """Per-feature statistics of the rows of a store, each float64 of shape ``(d,)``.
 
-    The variance is the population's (``ddof=0``), as `numpy.var` gives it.
+    The variance is the population's (``ddof=0``), as `numpy.var` gives it. With ``ranks``, they are those of the levels
+    that these map the features to.
     """
 
     minimum: npt.NDArray[np.float64]
     maximum: npt.NDArray[np.float64]
     mean: npt.NDArray[np.float64]
     variance: npt.NDArray[np.float64]
+    ranks: Any = None
 
     @property
     @np.errstate(over="ignore", invalid="ignore")

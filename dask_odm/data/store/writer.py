@@ -82,16 +82,6 @@ class StoreWriter:
         self._storage = new_storage(self.path)
 
     def __enter__(self) -> StoreWriter:
-        self._begin()
-        return self
-
-    def restart(self) -> None:
-        """Begin the store anew, without the rows that were appended."""
-        self._storage.discard()
-        self._storage = new_storage(self.path)
-        self._begin()
-
-    def _begin(self) -> None:
         with writing("store", self.path):
             self._storage.begin(overwrite=self.overwrite)
         self.rows = 0
@@ -99,6 +89,13 @@ class StoreWriter:
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept = 0  # how often columns were put aside
         self._open: OpenChunk | OpenEntries | None = None
+        return self
+
+    def restart(self) -> None:
+        """Begin the store anew, without the rows that were appended."""
+        self._storage.discard()
+        self._storage = new_storage(self.path)
+        self.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -184,7 +184,7 @@ def _require_labels_of_classes(y: Array) -> None:
         raise ValueError(
             f"Unknown label type: continuous. y holds {len(broken)} different values that are not whole numbers, such "
             f"as {', '.join(f'{value:g}' for value in broken[:3])}: if they name classes, pass them as strings "
-            "(y.astype(str)); if they are measured, use a regressor, such as MDDRidge."
+            "(y.astype(str)); if they are measured, use a regressor, such as ODMRegressorCV."
         )
     if kind != "binary":
         check_classification_targets(y)
@@ -200,8 +200,8 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
         encoded: Array = check_array(X, input_name="X", **given)
         require_finite(encoded, recipe.feature_names)
         return encoded
-    rows = rows_of(X, getattr(estimator, "feature_names_in_", ()))
-    _check_names(estimator, rows)
+    rows = rows_of(X)
+    _check_feature_names(estimator, rows, reset=False)
     checked: Array = check_array(rows, input_name="X", **given)
     names = rows.columns.tolist() if isinstance(rows, pd.DataFrame) else getattr(estimator, "feature_names_in_", None)
     require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
@@ -232,7 +232,8 @@ def check_features(estimator: Any, source: Any) -> None:
         return
     names = source.feature_names
     if hasattr(estimator, "feature_names_in_"):
-        _check_names(estimator, np.empty((0, 0)) if names is None else pd.DataFrame(columns=list(map(str, names))))
+        rows = np.empty((0, 0)) if names is None else pd.DataFrame(columns=list(map(str, names)))
+        _check_feature_names(estimator, rows, reset=False)
     if source.features != estimator.n_features_in_:
         hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(
@@ -246,16 +247,6 @@ def check_features(estimator: Any, source: Any) -> None:
             f"{source.name} has other weights of words than the texts of the fit: predict the texts themselves, or "
             "ingest them by the model's text_recipe_."
         )
-
-
-def _check_names(estimator: Any, rows: Any) -> None:
-    """Raise InputError if rows with names have other features than those of the fit."""
-    try:
-        _check_feature_names(estimator, rows, reset=False)
-    except ValueError as error:
-        hint = "If they encode categories: encode these rows, too, and add a column of 0 for each that is missing.\n"
-        is_encoded = "_" in str(error).partition("yet now missing")[2]
-        raise InputError(f"{error}{hint if is_encoded else ''}") from error
 
 
 def checked_groups(groups: Any) -> Array:

@@ -109,14 +109,14 @@ def feature_dimensions(X: xr.DataArray | xr.Dataset, model: Any) -> tuple[Hashab
 
 def _of_fit(X: Any, model: Any) -> tuple[Hashable, ...] | None:
     """Return the dimensions of features in the fit; None if neither the rows nor their features' names tell them."""
-    if model._cube is not None:
-        return tuple(model._cube.dimensions)
-    if model._feature_dimension is not None and model._feature_dimension in X.dims:
-        return (model._feature_dimension,)
+    if model._schema.cube is not None:
+        return tuple(model._schema.cube.dimensions)
+    if model._schema.feature_dimension is not None and model._schema.feature_dimension in X.dims:
+        return (model._schema.feature_dimension,)
     found = _in_names(X, model)
-    if found or model._feature_dimension is None:
+    if found or model._schema.feature_dimension is None:
         return found or None
-    return (model._feature_dimension,)
+    return (model._schema.feature_dimension,)
 
 
 def _in_names(X: Any, model: Any) -> tuple[Hashable, ...]:

@@ -56,12 +56,12 @@ class DaskFrame(InputKind):
         X, y, weight = beside.columns(X)
         recipe = beside.column_recipe
         if recipe is not None:
-            return replace(aligned(dask_rows(X, recipe=recipe), y, weight), column_recipe=recipe)
+            return replace(aligned(dask_rows(X, recipe), y, weight), column_recipe=recipe)
         if beside.model is None and not all(getattr(dtype, "kind", "O") in "iuf" for dtype in X.dtypes):
             return LazyTable(X, y, weight)
         names = as_input_error(lambda: _get_feature_names(X._meta))
         numbers = X.columns.tolist() if names is None else None
-        return replace(aligned(dask_rows(X, beside.known), y, weight), feature_names=names, numbers=numbers)
+        return replace(aligned(dask_rows(X), y, weight), feature_names=names, numbers=numbers)
 
 
 def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:

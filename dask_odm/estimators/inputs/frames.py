@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from contextlib import suppress
 from numbers import Integral
 from typing import Any
@@ -15,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.column_values import values_by
 from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
-from dask_odm.data.readers.sources import LABEL_NAMES, column_name, is_of, not_finite
+from dask_odm.data.readers.sources import LABEL_NAMES, is_of, require_in_range
 from dask_odm.data.readers.survey import Survey
 from dask_odm.data.readers.tables import (
     PandasTable,
@@ -64,11 +63,10 @@ def as_pandas(X: Any) -> Any:
     return X
 
 
-def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
+def rows_of(X: Any) -> Any:
     """Return a frame with numeric columns, a canonical CSR array, an array without a mask, or other rows as they are.
 
-    Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape. The names of the
-    features of a model, ``known``, tell which columns to encode for it, and which to leave out.
+    Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape.
     """
     if not isinstance(X, pd.DataFrame):
         X = sparse_rows(unmasked(X))
@@ -80,7 +78,7 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
         return np.where(pd.isna(X), np.nan, X) if kind == "O" else X  # NumPy makes no number of pandas.NA
     if not X.size:
         return np.empty(X.shape)  # of which scikit-learn says what is wrong
-    require_numbers(X, known)
+    require_numbers(X)
     if all(isinstance(dtype, pd.SparseDtype) and dtype.fill_value != 0 for dtype in X.dtypes):
         return X.sparse.to_dense()  # of which scikit-learn makes no sparse rows
     if not any(map(types.is_object_dtype, X.dtypes)):
@@ -88,26 +86,21 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
 
 
-def is_plain(frame: pd.DataFrame) -> bool:
-    """Return whether all columns of a frame in memory hold numbers, and none a gap."""
-    floats = [j for j, dtype in enumerate(frame.dtypes) if dtype.kind not in "iu"]
-    kinds = [getattr(frame.dtypes.iloc[j], "kind", "") for j in floats]
-    return all(kind == "f" for kind in kinds) and not bool(frame.iloc[:, floats].isna().to_numpy().any())
-
-
 def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     """Return the features (n, d) of the columns of a frame, and the recipe; None if all are numbers without gaps."""
-    if not len(frame) or not frame.shape[1] or is_plain(frame):
+    if not frame.size:
+        return None
+    if all(dtype.kind in "iuf" for dtype in frame.dtypes) and not frame.isna().to_numpy().any():
         return None
     names = tuple(map(str, frame.columns))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X: two columns are named {quoted(twice)}.")
     survey = Survey(names)
-    table = PandasTable(frame)
+    table, place = PandasTable(frame), "X, row {}".format
     held = (table.column(j, 0, len(frame)) for j in range(len(names)))
-    values = survey.add(held, len(frame), "X, row {}".format, spells_all=False)
-    _require_finite_values(values, names, "float32")
+    values = survey.add(held, len(frame), place, spells_all=False)
+    require_in_range(values, "float32", names, place)
     recipe, encode = survey.recipe(lambda: iter((values,)), "float32", "X")
     is_needed = not recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
     return (encode(values), recipe) if is_needed else None
@@ -119,18 +112,11 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
     """
     places = recipe.places(list(map(str, frame.columns)), "X")
-    table = PandasTable(frame)
+    table, place = PandasTable(frame), f"{where}, row {{}}".format
     held = (None if at < 0 else table.column(at, 0, len(frame)) for at in places)
-    values = values_by(recipe, held, len(frame), lambda row: f"{where}, row {row}")
-    _require_finite_values(values, recipe.names, recipe.dtype, where)
+    values = values_by(recipe, held, len(frame), place)
+    require_in_range(values, recipe.dtype, recipe.names, place)
     return recipe.encode(values)
-
-
-def _require_finite_values(values: Array, names: Sequence[str], dtype: str, where: str = "X") -> None:
-    large = np.abs(values) > np.finfo(dtype).max
-    if large.any():
-        row, j = np.argwhere(large)[0]
-        raise not_finite(f"{where}, row {row}", column_name(int(j), names), values[row, j], dtype)
 
 
 def labels_of(y: Any, what: str = "y") -> Array | None:
@@ -237,10 +223,10 @@ def refuse_labels_among(X: Any, y: Any, given: Any) -> None:
         raise InputError(label_among("X", f"column {quoted(name)}"))
 
 
-def dask_rows(frame: Any, known: Sequence[str] = (), recipe: ColumnRecipe | None = None) -> Any:
+def dask_rows(frame: Any, recipe: ColumnRecipe | None = None) -> Any:
     """Return a dask DataFrame as a dask array of floats, with chunk sizes if the frame knows them.
 
-    Its columns are numbers, unless a recipe makes features of them. ``known`` are as in `rows_of`.
+    Its columns are numbers, unless a recipe makes features of them.
     """
     if recipe is not None:
         meta = pd.DataFrame(np.empty((0, recipe.n_features), recipe.dtype))
@@ -248,7 +234,7 @@ def dask_rows(frame: Any, known: Sequence[str] = (), recipe: ColumnRecipe | None
         where = "in a block of rows, X"
         encoded = frame.map_partitions(lambda part: pd.DataFrame(rows_by(part, recipe, where)), meta=meta)
         return encoded.to_dask_array(lengths=_known_lengths(frame))
-    require_numbers(frame._meta, known)
+    require_numbers(frame._meta)
     single = all(dtype == np.float32 for dtype in frame.dtypes)
     return frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
 
@@ -294,19 +280,13 @@ def warn_column() -> None:
     )
 
 
-def require_numbers(frame: pd.DataFrame, known: Sequence[str] = ()) -> None:
-    """Raise InputError for columns without numbers; ``known`` are the features of the model that is to predict them."""
+def require_numbers(frame: pd.DataFrame) -> None:
+    """Raise InputError for columns without numbers."""
     names = frame.columns.tolist()
-    others = [(names[j], other_type(frame.iloc[:, j])) for j in _without_numbers(frame)]
-    encoded = [name for name, _ in others if name not in known and any(each.startswith(f"{name}_") for each in known)]
-    strangers = [name for name, _ in others if len(known) and name not in known and name not in encoded]
-    hints = []
-    if len(encoded) + len(strangers) < len(others):
-        hints += ["the model learned from numbers: give numbers, or fit it to a table with such columns"]
-    hints += [f"encode {quoted(encoded)[1:-1]} as for the fit"] if encoded else []
-    hints += [f"leave out what is no feature of the model: {quoted(strangers)[1:-1]}"] if strangers else []
+    others = [(f"column {quoted(names[j])}", other_type(frame.iloc[:, j])) for j in _without_numbers(frame)]
     if others:
-        raise no_numbers("X", [(f"column {quoted(name)}", dtype) for name, dtype in others], "; ".join(hints))
+        way_out = "give numbers, leave out what is no feature of it, or fit it to a table with such columns"
+        raise no_numbers("X", others, f"the model learned from numbers: {way_out}")
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
@@ -32,12 +31,6 @@ class Beside:
     recipe: ColumnRecipe | None = None  # by which columns become features; None leaves it to a fit to find it
 
     @property
-    def known(self) -> Sequence[str]:
-        """Names of the features of the model."""
-        names: Sequence[str] = getattr(self.model, "feature_names_in_", ())
-        return names
-
-    @property
     def column_recipe(self) -> ColumnRecipe | None:
         """The recipe by which the columns of a table become features, if it is known."""
         return getattr(self.model, "column_recipe_", self.recipe)
@@ -52,7 +45,7 @@ class Beside:
 
     def of_store(self, store: Store) -> StoredRows:
         """Return the rows of a store, with the features in the order in which a model knows them."""
-        return StoredRows(store.of_features(map(str, self.known)))
+        return StoredRows(store.of_features(map(str, getattr(self.model, "feature_names_in_", ()))))
 
     def columns(self, X: Any, called: str = "frame") -> tuple[Any, Any, Any]:
         """Return X, y and weight, without the columns of a frame that y and weight name.

@@ -16,11 +16,7 @@ from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memory, with_zeros
-from dask_odm.estimators.inputs.frames import (
-    as_pandas,
-    refuse_labels_among,
-    surveyed_rows,
-)
+from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, surveyed_rows
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit

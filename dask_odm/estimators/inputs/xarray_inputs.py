@@ -42,7 +42,7 @@ class XarrayCube(InputKind):
             return True
         if model is None or not (y is None or isinstance(y, xr.DataArray)):
             return False
-        return "X" not in X.data_vars if isinstance(X, xr.Dataset) else X.ndim != 2 or model._cube is not None
+        return "X" not in X.data_vars if isinstance(X, xr.Dataset) else X.ndim != 2 or model._schema.cube is not None
 
     @staticmethod
     def rows(X: Any, beside: Beside) -> Resolved:
@@ -130,7 +130,7 @@ def _known_features(X: xr.DataArray, model: Any) -> Any:
         found = [d for d in X.dims if d in X.indexes and list(X.indexes[d]) == wanted]
         if len(found) == 1:
             return found[0]
-    name = model._feature_dimension
+    name = model._schema.feature_dimension
     if name is None or name not in X.dims:
         return None
     # xarray's default name does not count if the number of entries differs

@@ -83,7 +83,8 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     trials = _Trials(data, fit, splits)
     search = Search(axes, trials.scores, splits.count, trials.goes_on, resume, save, holds_back=not trials.sides)
     state = search.run()
-    results = _results(state, trials, list(fit.scorers or ()))
+    params = [trials.parameters(Setting.of(record)) for record in state.history]
+    results = results_of(state, trials, params, list(fit.scorers or ()))
     best = search.best
     setting = Setting.of(state.history[best])
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
@@ -157,16 +158,8 @@ class _Trials(SampleTrials):
         cells = chosen_cells(self._data, sample, self._kernel, max(1, most))
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
-    @property
-    def splits(self) -> int:
-        """Number of splits."""
-        return self._splits.count
-
     def rows(self, stage: int) -> int:
-        """Return the number of rows of a stage."""
-        if stage == WHOLE and self._many:
-            return self._data.labelled_rows
-        return sum(sample.rows for sample in self.samples(min(stage, FINE)))
+        return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
@@ -271,17 +264,19 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
         return (1.0,)
     if fit.gammas is not None:
         return _ascending(fit.gammas)
-    scale: Any = KernelChoice.make(replace(fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
+    scale: Any = KernelChoice.make(replace(fit.kernel, kernel=kernel, gamma="scale"), data.statistics(fit.kernel.scale))
     return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 
-def _results(state: SearchState, trials: _Trials, names: Sequence[str]) -> dict[str, Any]:
-    """Return ``cv_results_`` as scikit-learn's halving searches have it; ``iter`` is the stage.
+def results_of(
+    state: SearchState, trials: SampleTrials, params: Sequence[dict[str, Any]], names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return ``cv_results_`` as scikit-learn's halving searches have it, for ``params`` of each trial.
 
+    ``iter`` is the stage.
     Several scores have their ``names`` in place of "score".
     """
     history = state.history
-    params = [trials.parameters(Setting.of(record)) for record in history]
     stages = np.array([record["stage"] for record in history])
     found: dict[str, Any] = {
         "iter": stages,

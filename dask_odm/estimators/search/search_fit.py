@@ -50,6 +50,22 @@ def pairs_of(splits: Any) -> Given:
     return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
 
 
+def splits_of(cv: Any, groups: Array | None) -> int | float | Given | Splitter | None:
+    """Return the parameter ``cv`` of a search in the form that it takes; raise InputError if it is none."""
+    if hasattr(cv, "split"):
+        return Splitter(cv, groups)
+    if groups is not None and cv is not None:
+        raise InputError(f"groups are for cv=None, or a splitter as cv such as GroupKFold(5). Got cv={cv!r} instead.")
+    if cv is None or isinstance(cv, int | float | np.number):
+        return None if cv is None else float(cv) if cv < 1 else int(cv)
+    try:
+        return pairs_of(cv)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"cv must be a number, a splitter, or pairs of rows' numbers. Got {cv!r:.200} instead."
+        ) from error
+
+
 def _numbers(part: Any) -> tuple[int, ...]:
     """Return the row numbers of one part of a split, which may be a mask of all rows."""
     rows = np.asarray(part)

@@ -20,20 +20,16 @@ def row_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: A
 
     An empty ``weight`` means 1 for all. A row with a negative code is dropped.
     """
-    zero = scores[:1].sum() * 0
-    low = zero + terms[2]
-    high = zero + terms[3]
-    upsilon = zero + terms[4]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     total = 0.0
     weighted = weight.size > 0
-    # If it seems to the loop that an array that it writes overlaps one that it may read, it adds in another order and
-    # takes twice as long. An empty weight seems as long as the scores, and overlaps whatever lies behind it in memory.
-    weights = weight if weighted else np.empty(scores.size)
     for i in range(scores.size):
         is_positive = codes[i] == 1
         c = terms[1] if is_positive else terms[0]
         if weighted:
-            c *= weights[i]
+            c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
         y = 1.0 if is_positive else -1.0
         m = y * scores[i]

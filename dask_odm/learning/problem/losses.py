@@ -60,9 +60,35 @@ class ODMSettings:
         """Upper end of the band, 1 + θ."""
         return 1.0 + self.theta
 
+    @property
+    def stiffness(self) -> float:
+        """M times the second derivative of the loss of a row of weight 1 below the band, λ/(1−θ)²."""
+        return self.lam / self.low**2
+
     def outside(self, margins: Array) -> tuple[Array, Array]:
         """Return how far ``margins`` are below the band, and how far above it."""
         return np.maximum(self.low - margins, 0.0), np.maximum(margins - self.high, 0.0)
+
+
+@dataclass(frozen=True)
+class ResidualSettings(ODMSettings):
+    """λ > 0 weighs the loss, θ ≥ 0 is half the width of the band of residuals around 0, υ ≥ 0 weighs those above it.
+
+    A residual here is a score minus its target, so that υ weighs scores that are too high.
+    """
+
+    @property
+    def low(self) -> float:
+        return -self.theta
+
+    @property
+    def high(self) -> float:
+        return self.theta
+
+    @property
+    def stiffness(self) -> float:
+        """M times the second derivative of the loss of a row of weight 1 below the band, λ."""
+        return self.lam
 
 
 class Loss(Protocol):
@@ -119,12 +145,12 @@ class BandLoss(Loss):
         return replace(self, settings=replace(self.settings, lam=lam))
 
     def of_stiff_rows(self) -> BandLoss:
-        return BandLoss(self.settings, self.settings.lam / self.settings.low**2)
+        return BandLoss(self.settings, self.settings.stiffness)
 
     @cached_property
     def stiffness(self) -> Array:
         """λ/(M(1−θ)²) times the class weight, of the negative and the positive class, (2,)."""
-        unit = self.settings.lam / (self.total_weight * self.settings.low**2)
+        unit = self.settings.stiffness / self.total_weight
         return np.array([unit * self.negative_weight, unit * self.positive_weight])
 
     @cached_property
@@ -161,6 +187,56 @@ class BandLoss(Loss):
         return np.where(outside, np.where(full, stiffness, self.settings.upsilon * stiffness), 0.0)
 
 
+@dataclass(frozen=True)
+class ResidualLoss(Loss):
+    """The loss of a row with a real target: half the squared distance of its residual to the band [−θ, θ].
+
+    Distances above the band weigh υ times as much, and the whole is weighed by λ/M and the row's weight. It is ODM's
+    loss of a positive row, at the row's score less its target.
+    """
+
+    settings: ResidualSettings
+    total_weight: float  # M, the sum of all rows' weights
+
+    def with_lam(self, lam: float) -> ResidualLoss:
+        return replace(self, settings=replace(self.settings, lam=lam))
+
+    def of_stiff_rows(self) -> ResidualLoss:
+        return ResidualLoss(self.settings, self.settings.stiffness * self._most)
+
+    @property
+    def _most(self) -> float:
+        """The larger of the weights of either side."""
+        return max(1.0, self.settings.upsilon)
+
+    @cached_property
+    def stiffness(self) -> Array:
+        """λ/M, twice, (2,)."""
+        return np.full(2, self.settings.stiffness / self.total_weight)
+
+    @cached_property
+    def terms(self) -> Array:
+        """Weight of a row, and the band, (5,), as compiled loops take them."""
+        return np.array([*self.stiffness, self.settings.low, self.settings.high, self.settings.upsilon])
+
+    def row_stiffness(self, y: Array, weight: Array) -> Array:
+        unit = np.full(len(y), float(self.stiffness[0]) * self._most)
+        return unit * weight if weight.size else unit
+
+    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
+        dual = np.empty_like(scores)
+        curvature = np.empty_like(scores)
+        return row_losses(*self._as_positive(scores, y), frozen(weight), self.terms, dual, curvature), dual, curvature
+
+    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
+        residuals, codes = self._as_positive(scores, y)
+        return np.asarray(line_slopes(residuals, change, codes, frozen(weight), self.terms, steps))
+
+    def _as_positive(self, scores: Array, y: Array) -> tuple[Array, Array]:
+        """Return residuals, and the code of the positive class for each."""
+        return (scores - y).astype(scores.dtype, copy=False), np.ones(len(scores), np.int8)
+
+
 @dataclass(frozen=True, eq=False)
 class PredictedLoss:
     """Losses of rows at the values that ``model``, of one output, predicts: a query for a pass over all rows."""
@@ -184,12 +260,46 @@ class RowLosses:
     """The losses of the rows of one partition, as functions of their margins.
 
     Labels ``y`` (n,) are −1.0 or 1.0. The sum of the row weights c_i > 0, ``weight`` (n,), is the M (or m_k) that
-    scales the loss.
+    scales the loss. Of real ``targets`` (n,), all labels are 1.0, margins are scores, and every row has its own band,
+    around its target.
     """
 
     settings: ODMSettings
     y: Array
     weight: Array
+    targets: Array | None = None
+
+    @classmethod
+    def of_targets(cls, settings: ResidualSettings, targets: Array, weight: Array) -> RowLosses:
+        """Return the losses of rows with real ``targets`` (n,)."""
+        return cls(settings, np.ones(len(targets)), weight, targets)
+
+    def at(self, index: Array) -> RowLosses:
+        """Return the losses of some of the rows, which are then all."""
+        targets = None if self.targets is None else self.targets[index]
+        return replace(self, y=self.y[index], weight=self.weight[index], targets=targets)
+
+    def with_lam(self, lam: float) -> RowLosses:
+        """Return the same losses, weighed by another λ."""
+        return replace(self, settings=replace(self.settings, lam=lam))
+
+    @cached_property
+    def low(self) -> Array | float:
+        """Lower end of the band of margins that cost nothing, of all rows or (n,)."""
+        return self.settings.low if self.targets is None else self.targets + self.settings.low
+
+    @cached_property
+    def high(self) -> Array | float:
+        """Upper end of the band, of all rows or (n,)."""
+        return self.settings.high if self.targets is None else self.targets + self.settings.high
+
+    def aims(self, margins: Array) -> Array:
+        """Return the end of the band that is nearer to each margin, (n,), to which its square pulls it."""
+        return np.where(2.0 * margins < self.low + self.high, self.low, self.high)
+
+    def _outside(self, margins: Array) -> tuple[Array, Array]:
+        """Return how far margins are below the band, and how far above it."""
+        return np.maximum(self.low - margins, 0.0), np.maximum(margins - self.high, 0.0)
 
     @cached_property
     def total_weight(self) -> float:
@@ -198,8 +308,7 @@ class RowLosses:
     @cached_property
     def stiffness_low(self) -> Array:
         """1/ρ_ζ of every row: second derivative of the loss below the band."""
-        s = self.settings
-        return self.weight * (s.lam / (self.total_weight * s.low**2))
+        return self.weight * (self.settings.stiffness / self.total_weight)
 
     @cached_property
     def stiffness_high(self) -> Array:
@@ -208,7 +317,7 @@ class RowLosses:
 
     def losses(self, margins: Array) -> Array:
         """Return the loss of every row at its margin, (n,)."""
-        below, above = self.settings.outside(margins)
+        below, above = self._outside(margins)
         return 0.5 * (self.stiffness_low * below**2 + self.stiffness_high * above**2)
 
     def primal(self, a: Array, scores: Array) -> float:
@@ -217,13 +326,13 @@ class RowLosses:
 
     def dual_candidate(self, margins: Array) -> Array:
         """Return the s that the optimality conditions give at ``margins``: minus the derivative of the loss."""
-        below, above = self.settings.outside(margins)
+        below, above = self._outside(margins)
         return self.stiffness_low * below - self.stiffness_high * above
 
     def curvature(self, margins: Array) -> Array:
         """Return the second derivative of every row's loss: 1/ρ of its side, 0 within the band."""
-        low = np.where(margins < self.settings.low, self.stiffness_low, 0.0)
-        return np.where(margins > self.settings.high, self.stiffness_high, low)
+        low = np.where(margins < self.low, self.stiffness_low, 0.0)
+        return np.where(margins > self.high, self.stiffness_high, low)
 
     def dual_squares(self, s: Array) -> Array:
         """Return the part of every row's conjugate that is quadratic in s: ρ s²/2 by side."""
@@ -231,8 +340,8 @@ class RowLosses:
 
     def row_gaps(self, s: Array, margins: Array) -> Array:
         """Return non-negative terms, (n,), whose sum is P − D if the margins are those of the model of s."""
-        below = self.settings.low - margins
-        above = margins - self.settings.high
+        below = self.low - margins
+        above = margins - self.high
         up = np.maximum(s, 0.0)
         down = np.maximum(-s, 0.0)
         rho = 1.0 / self.stiffness_low
@@ -282,7 +391,7 @@ def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
 
     ``s`` (n,) are dual variables, not negative if υ = 0. ``square`` is ``sᵀQs``; a larger one gives a looser bound.
     """
-    linear = float(losses.settings.low * np.maximum(s, 0.0).sum() - losses.settings.high * np.maximum(-s, 0.0).sum())
+    linear = float((losses.low * np.maximum(s, 0.0)).sum() - (losses.high * np.maximum(-s, 0.0)).sum())
     curved = square + 2.0 * float(losses.dual_squares(s).sum())
     return 0.5 * linear**2 / curved if linear > 0 and curved > 0 else 0.0
 

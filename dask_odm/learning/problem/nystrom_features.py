@@ -79,23 +79,22 @@ def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int, prec
     return found
 
 
-def rounding(landmarks: Landmarks, rows: Rows, dtype: Any) -> tuple[Any, Array]:
-    """Return the precision in which to compute features that are kept in ``dtype``, and the errors of some (m, r).
+def rounding(landmarks: Landmarks, rows: Rows, dtype: Any) -> list[tuple[Any, Array]]:
+    """Return the precisions in which to compute features that are kept in ``dtype``, and the errors of some (m, r).
 
-    Those in float32 are computed in float32, which takes half the time, unless their errors are large, as if landmarks
-    are nearly dependent. Errors are of up to 300 rows; in float64 there are none.
+    The first may have enough digits: that in float32 takes half the time, and is left out if its errors are large, as
+    if landmarks are nearly dependent. Errors are of up to 300 rows; in float64 there are none.
     """
     if dtype != np.float32:
-        return np.float64, np.empty((0, len(landmarks)))
+        return [(np.float64, np.empty((0, len(landmarks))))]
     starts = range(0, rows.n, max(SAMPLED, rows.n // SAMPLED))
     with single_threaded_blas:
         some = [rows.read(start, min(rows.n, start + SAMPLED)) for start in starts]
         X = stacked_rows(some)
         exact, quick = (landmarks.features(X, each) for each in (np.float64, np.float32))
     errors = quick - exact
-    if np.square(errors).sum(axis=1).max() <= MOST_ERROR**2 * np.square(exact).sum(axis=1).max():
-        return np.float32, errors
-    return np.float64, exact.astype(np.float32) - exact
+    few = np.square(errors).sum(axis=1).max() <= MOST_ERROR**2 * np.square(exact).sum(axis=1).max()
+    return [(np.float32, errors)] * bool(few) + [(np.float64, exact.astype(np.float32) - exact)]
 
 
 def landmark_weights(landmarks: Landmarks, w: Array) -> Array:

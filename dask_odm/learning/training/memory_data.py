@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling, scaled_rows
-from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
+from dask_odm.data.rows.targets import OneOfMany, RealValues, class_scales, drawn_rows
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
 from dask_odm.engine.client import active_client
@@ -223,6 +223,9 @@ class MemoryData(TrainingData):
             return self  # not worth the copy
         return replace(self._at(first), weight=np.bincount(of, self.weight, len(first)), copies=of)
 
+    def with_targets(self, targets: RealValues) -> MemoryData:
+        return replace(self, y=targets.scaled(self.y))
+
     def of_machine(self, targets: OneOfMany) -> MemoryData:
         """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""
         codes = self.y.astype(np.int64)
@@ -250,7 +253,7 @@ class MemoryData(TrainingData):
         """Return the rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
-        statistics = self.statistics()
+        statistics = self.statistics(choice.scale)
         scaling = choice.scaling(statistics, sparse=self.keeps_zeros) if scaling is None else scaling
         kernel = choice.make(statistics)
         with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large for it are refused elsewhere

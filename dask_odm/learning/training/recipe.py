@@ -96,6 +96,17 @@ class Schema:
     columns: ColumnRecipe | None = None  # by which the columns of a table became the rows
     rows: int | None = None
 
+    @property
+    def inputs(self) -> Any:
+        """Names of what a user passes, the columns of a table or the features; empty if there are none."""
+        names = self.feature_names if self.columns is None else self.columns.names
+        return () if names is None else names
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of columns of a table, or of features."""
+        return self.n_features if self.columns is None else len(self.columns.names)
+
 
 def require_finite_solution(*values: Any) -> None:
     """Raise InputError unless all numbers of a solution are finite."""
@@ -321,7 +332,7 @@ def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool
     """
     if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
         return []
-    statistics = data.statistics()
+    statistics = data.statistics(kernel.scale)
     factor = kernel.scaling(statistics).factor
     variance = statistics.variance * factor**2
     width = (statistics.maximum - statistics.minimum) * factor

@@ -17,7 +17,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import RANKS, Scaling, require_affine
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -135,6 +135,9 @@ class KernelChoice:
 
         This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
+        if self.kernel == "linear":
+            require_affine(self.scale)
+        assert self.scale != RANKS or statistics.ranks is not None, "TrainingData.statistics takes the scale"
         found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances, marks=self.marks)
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
         return found.unshifted() if unmoved else found

@@ -156,6 +156,9 @@ class StoredData(TrainingData):
         out[..., self.taking_part[0]] = values
         return out
 
+    def with_targets(self, targets: RealValues) -> StoredData:
+        return replace(self, targets=targets)
+
     def of_machine(self, targets: OneOfMany) -> StoredData:
         return StoredData(self.run, self.store, targets, self)
 
@@ -217,7 +220,7 @@ class StoredData(TrainingData):
 
     def seen_by(self, choice: KernelChoice) -> StoredKernelData:
         choice.require_named("a store of this size")
-        statistics = self.statistics()
+        statistics = self.statistics(choice.scale)
         return StoredKernelData(self, choice.make(statistics), choice.scaling(statistics, sparse=self.keeps_zeros))
 
     @cached_property

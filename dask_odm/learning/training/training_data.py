@@ -10,14 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.ranks import Ranks, sampled_rows
+from dask_odm.data.rows.scaling import RANKS, Scaling
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.data.rows.targets import OneOfMany, RealValues
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
@@ -32,7 +34,7 @@ from dask_odm.typing import Array
 class HasStatistics(Protocol):
     """Whatever the rows are scaled by."""
 
-    def statistics(self) -> Statistics: ...
+    def statistics(self, scale: str | None = None) -> Statistics: ...
 
 
 class TrainingData(ABC):
@@ -176,9 +178,18 @@ class TrainingData(ABC):
         """Return ``values`` (…, n) of merged rows for every row that they were merged of."""
         return values
 
-    def statistics(self) -> Statistics:
-        """Return weighted statistics of the features, those of the whole if this is a part."""
-        return self._statistics if self.whole is None else self.whole.statistics()
+    def statistics(self, scale: str | None = None) -> Statistics:
+        """Return weighted statistics of the features as ``scale`` sees them, those of the whole if this is a part."""
+        if self.whole is not None:
+            return self.whole.statistics(scale)
+        return self._ranked if scale == RANKS else self._statistics
+
+    @cached_property
+    def _ranked(self) -> Statistics:
+        """Statistics of ranked features, those of a sample that does not depend on the seed."""
+        drawn = self.sample(sampled_rows(self.features * self.density), 0)
+        ranks = Ranks.of_rows(drawn.X, drawn.weight, self._statistics)
+        return ranks.statistics(drawn.X, drawn.weight)
 
     @property
     @abstractmethod
@@ -187,6 +198,10 @@ class TrainingData(ABC):
     def merged(self) -> TrainingData:
         """Return the same problem with equal rows merged, if they are cheap to find; else itself."""
         return self
+
+    @abstractmethod
+    def with_targets(self, targets: RealValues) -> TrainingData:
+        """Return the same rows with their real targets in other units. Nothing is copied on disk."""
 
     @abstractmethod
     def of_machine(self, targets: OneOfMany) -> TrainingData:

@@ -75,7 +75,9 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     rows = data.labelled_rows
     bin_rows = rows_of_bin(data, settings)
     sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
-    known = None if last is None or last.tree is None else last.tree.rescaled(last.scaling, seen.scaling)
+    known = None
+    if last is not None and last.tree is not None and last.scaling.sees_alike(seen.scaling):
+        known = last.tree.rescaled(last.scaling, seen.scaling)
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed, known)
     del sample  # a scaled copy of the rows, if these are few
     if known is not None:
@@ -136,7 +138,7 @@ def _solve_in_memory(
     cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
     left_to_cell = cluster.share(together)[0] - memory.solved(largest)
     of_cell = replace(data.run, memory_limit=left_to_cell, threads=of_cell_threads)
-    plain = replace(data.weighed(), run=of_cell, whole=KnownStatistics(data.statistics()))
+    plain = replace(data.weighed(), run=of_cell, whole=KnownStatistics(data.statistics(settings.fit.kernel.scale)))
 
     def solve(k: int) -> None:
         # a thread that finds no other bin takes cells of this one
@@ -166,7 +168,8 @@ def _solve_stored(
         of_cell = replace(settings.fit.run, memory_limit=(available - memory.solved(largest)) // threads, threads=1)
         start = _saved_start(seen, top, partitions.path, settings)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
-        told = StoredBins(partitions, KnownStatistics(data.statistics()), settings, threads, start)
+        whole = KnownStatistics(data.statistics(settings.fit.kernel.scale))
+        told = StoredBins(partitions, whole, settings, threads, start)
         for k, each in solved.items():
             save_support(partitions, k, each)
         for i in range(0, len(left), group):

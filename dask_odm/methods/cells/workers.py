@@ -88,7 +88,7 @@ class KnownStatistics:
 
     found: Statistics
 
-    def statistics(self) -> Statistics:
+    def statistics(self, scale: str | None = None) -> Statistics:
         return self.found
 
 
@@ -256,7 +256,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         empty = np.empty((settings.machines, 0))
         return SolvedCell(none, empty, constants, figures, (cell.rows, 1), left, 0.0, np.zeros(len(CHOSEN)))
     alone = _alone(cell, np.searchsorted(present, codes), len(present))
-    if settings.fit.kernel.of_distances and not cell.stays_sparse:
+    if settings.fit.kernel.of_distances and not cell.stays_sparse and cell.statistics().ranks is None:
         # rows of a cell far from the mean of all are close to each other: from there, float32 loses their distances
         whole = replace(cell.statistics(), mean=np.asarray(cell.X.mean(axis=0, dtype=np.float64)))
         alone = replace(alone, whole=KnownStatistics(whole))

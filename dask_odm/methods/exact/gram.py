@@ -16,7 +16,7 @@ from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import CHUNK_BYTES, Multiply, SourcedProducts
 from dask_odm.linalg.csr_rows import CSRRows, row_width
-from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.jit import compiled, pointer
 from dask_odm.linalg.lapack import lapack
 from dask_odm.linalg.rows import READ_BYTES
 from dask_odm.linalg.systems import factored, mended
@@ -112,34 +112,43 @@ def _image(K: Array, index: Array, v: Array, threads: int) -> Array:
     rows = np.concatenate([index, np.repeat(index[:1], -m % 4)])
     weights = np.zeros(len(rows), K.dtype)
     weights[:m] = v
-    out = np.empty(len(K))
+    out = np.zeros(len(K))
+
+    def add_up(start: int, columns: int = BLOCK) -> None:
+        some = out[start : start + columns]
+        _add_up(K, rows, weights, start, np.zeros(len(some), K.dtype), some)
+
     if len(K) <= 2 * BLOCK:
-        _add_up(K, rows, weights, 0, out)
-        return out
-
-    def add_up(start: int) -> None:
-        _add_up(K, rows, weights, start, out[start : start + BLOCK])
-
-    run_threads(add_up, range(0, len(K), BLOCK), threads)
+        add_up(0, len(K))
+    else:
+        run_threads(add_up, range(0, len(K), BLOCK), threads)
     return out
 
 
 @compiled
-def _add_up(K: Array, index: Array, v: Array, start: int, out: Array) -> None:
-    """Compute a part of ``v @ K[index]`` for a multiple of four rows; sums over 64 are in the dtype of K."""
-    stop = start + len(out)
-    total = np.empty(len(out), K.dtype)
-    out[:] = 0
-    for begin in range(0, len(index), 64):
-        total[:] = 0
-        for i in range(begin, min(begin + 64, len(index)), 4):
-            a, b = K[index[i], start:stop], K[index[i + 1], start:stop]
-            c, d = K[index[i + 2], start:stop], K[index[i + 3], start:stop]
-            p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]
-            for j in range(len(total)):
-                total[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
-        for j in range(len(total)):
+def _add_up(K: Array, index: Array, v: Array, start: int, sums: Array, out: Array) -> None:
+    """Add a part of ``v @ K[index]`` to ``out``, for a multiple of four rows.
+
+    Sums over 64 are in the dtype of K, in ``sums``, which are as many zeros.
+    """
+    n = len(K)
+    values = pointer(K)
+    total = pointer(sums)
+    for begin in range(0, index.size, 64):
+        for i in range(begin, min(begin + 64, index.size), 4):
+            a = index[i] * n + start
+            b = index[i + 1] * n + start
+            c = index[i + 2] * n + start
+            d = index[i + 3] * n + start
+            p = v[i]
+            q = v[i + 1]
+            r = v[i + 2]
+            s = v[i + 3]
+            for j in range(sums.size):
+                total[j] += p * values[a + j] + q * values[b + j] + r * values[c + j] + s * values[d + j]
+        for j in range(sums.size):
             out[j] += total[j]
+            total[j] = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,12 +193,16 @@ class ActiveFactor:
 
 @compiled
 def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int) -> None:
+    m = active.size
+    values = pointer(K)
+    index = pointer(active)
+    scale = pointer(root)
+    into = pointer(out)
     for i in range(start, stop):
-        row = K[active[i]]
-        scale = root[i]
-        into = out[i]
-        for j in range(i, len(active)):
-            into[j] = scale * root[j] * row[active[j]]
+        row = index[i] * len(K)
+        own = scale[i]
+        for j in range(i, m):
+            into[i * m + j] = own * scale[j] * values[row + index[j]]
 
 
 class GramLandmarks:
@@ -234,7 +247,7 @@ class GramLandmarks:
             before = primal
             margins = y * scores
             c = losses.curvature(margins)
-            target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
+            target = y * losses.aims(margins)
             inverse = self._inverse(self._scaled(np.flatnonzero(c), c))
             d = inverse.T @ (inverse @ (self.W @ (c * target).astype(self.W.dtype))) - b
             change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)

@@ -72,7 +72,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
     require_prediction(seen.kernel, data)
     with seen.products(NEWTON) as products:
         rows, y, weight = data.taking_part
-        losses = RowLosses(fit.odm, y, weight)
+        losses = fit.row_losses(y, weight)
         resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
         require_state(fit, resume is None or _fits(resume, products.n))
         with rescaling_advised():

@@ -183,7 +183,7 @@ class _Run:
                 return self.landmarks.start(self.losses)
         rng = np.random.default_rng([self.settings.seed, 1])
         index = np.sort(rng.choice(self.n, self.n // 4, replace=False))
-        losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
+        losses = self.losses.at(index)
         settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
         some = Subset(self.products, index)
         limits = replace(self.limits, rounding_rows=0)
@@ -331,9 +331,8 @@ class _Run:
         exactness = 0.001
         led = state.changed(exactness=exactness)
         for share in (1e-4, 1e-2):
-            odm = self.losses.settings
             settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
-            losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
+            losses = self.losses.with_lam(share * self.losses.settings.lam)
             run = _Run(losses, self.source, settings, self.threads, False, self.limits, leads=False)
             run.preconditioner = self.preconditioner
             run.use(double=state.double)
@@ -353,7 +352,7 @@ class _Run:
         active = np.flatnonzero(stiffness)
         leaving = np.flatnonzero((stiffness == 0) & (a != 0))
         inside = scores[active] - products.cross(active, leaving, a[leaving], double_precision=state.double)
-        target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[active]
+        target = (losses.y * losses.aims(margins))[active]
         gap = state.history[-1]["gap"]
         enough = max(self.limits.forcing * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.tol)
         least = 2.0 * state.history[-1]["objective"] * state.exactness * enough

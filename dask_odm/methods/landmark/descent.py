@@ -26,7 +26,7 @@ alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -35,10 +35,12 @@ import numpy as np
 
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.band import band_square, best_dual, row_gap
+from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.jit import compiled
-from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.linalg.transpose import fetch
+from dask_odm.methods.landmark.feature_newton import FeatureNewton
 from dask_odm.methods.landmark.machines import MachineQuery
 from dask_odm.typing import Array
 
@@ -73,7 +75,7 @@ class _Known(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FeatureDescent:
-    """Rows in memory with their Nyström ``features`` (n, r), ``codes`` of classes (n,) and weights (n,), or none.
+    """Rows in memory with their Nyström ``features`` (n, r), ascending ``codes`` of classes (n,), and weights or none.
 
     ``errors`` (m, r) are those of the features of some rows; no row is taken to have more than twice the largest.
     The ``query`` has the signs and stiffnesses of the machines. ``solver`` has the relative gap to reach, the most
@@ -98,6 +100,26 @@ class FeatureDescent:
         parts = run_threads(partial(self._solved, known=self._known(pairs > 0)), largest, self.threads)
         found = dict(zip(chain.from_iterable(largest), chain.from_iterable(parts), strict=True))
         return [found[j] for j in range(len(found))]
+
+    def finished(self, found: list[PrimalSolution[None]]) -> list[PrimalSolution[None]]:
+        """Return ``found`` solutions of all machines, or what Newton's method makes of those that are not converged."""
+        with single_threaded_blas:
+            return run_threads(lambda j: self._finished(j, found[j]), range(len(found)), self.threads)
+
+    def _finished(self, machine: int, found: PrimalSolution[None]) -> PrimalSolution[None]:
+        """Return the solution of Newton's method from what descent ``found`` of a machine, if it left something."""
+        left = self.solver.max_iter - found.steps
+        if found.converged or not left:
+            return found
+        query = self.query
+        own = np.flatnonzero(query.stiffness[:, machine])
+        spans = [slice(*np.searchsorted(self.codes, [code, code + 1])) for code in own]
+        codes = np.concatenate([self.codes[span] for span in spans])
+        weight = np.concatenate([self.weight[span] for span in spans]) if self.weight.size else 1.0
+        losses = RowLosses(query.settings, query.signs[codes, machine], query.stiffness[codes, machine] * weight)
+        newton = FeatureNewton([self.features[span] for span in spans], losses, self.errors)
+        solution = newton.solve(found.x, self.solver.tol, left)
+        return found if solution is None else replace(solution, steps=found.steps + solution.steps)
 
     def _known(self, has_axis: bool) -> _Known:
         """Measure the features of all rows; with an axis, along their mean, or with zero in its place."""

@@ -66,7 +66,7 @@ class MachineQuery:
         ``weights`` (classes, m) are their class weights, zero for classes that a machine leaves out, and ``totals``
         (classes,) the sums of the row weights of each class.
         """
-        unit = settings.lam / (np.maximum(totals @ weights, np.finfo(float).tiny) * settings.low**2)
+        unit = settings.stiffness / np.maximum(totals @ weights, np.finfo(float).tiny)
         signs = np.where(np.arange(len(totals))[:, None] == positive, 1.0, -1.0)
         return cls(replace(span, loss=BandLoss(settings, 1.0)), signs, unit * weights)
 

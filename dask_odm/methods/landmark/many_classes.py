@@ -1,10 +1,11 @@
 """Recipe of landmarks for many classes: all machines learn in lockstep, over the same landmarks.
 
 Machines begin with dual coordinate descent, if rows are in memory and their Nyström features are not too many to be
-kept. It reaches a usual tolerance. What it leaves, and rows of a store, are for Newton's method in lockstep: a pass
-serves all machines. Rows in memory are then sorted by class, and their kernel values at the landmarks are kept if there
-is room. Very many machines learn in several groups, one after the other, so that their coordinates
-take little memory. Groups depend on the number of landmarks alone.
+kept. It reaches a usual tolerance unless λ is large. Machines with few active rows then go on by Newton's method, each
+by itself. What is left, and rows of a store, are for Newton's method in lockstep: a pass serves all machines. Rows in
+memory are sorted by class, and their kernel values at the landmarks are kept if there is room. Very many machines learn
+in several groups, one after the other, so that their coordinates take little memory. Groups depend on the number of
+landmarks alone.
 """
 
 from __future__ import annotations
@@ -166,13 +167,18 @@ def _descended(
         each = zip(resume.at, *figures, strict=True)
         held = [PrimalSolution[None](x, p, gap, not left, [], int(steps)) for x, p, gap, left, steps in each]
         return held, list(resume.history)
-    scaled = seen.scaled
+    scaled, codes, weight = _by_class(seen)
     rows = ArrayRows(scaled) if isinstance(scaled, np.ndarray) else scaled
-    precision, errors = rounding(landmarks, rows, seen.data.dtype)
-    features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT, precision)
-    codes, weight = seen.data.columns()
-    descent = FeatureDescent(query, features, errors, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
-    found = descent.run(pairs)
+    found: list[PrimalSolution[None]] = []
+    for precision, errors in rounding(landmarks, rows, seen.data.dtype):
+        features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT, precision)
+        descent = FeatureDescent(query, features, errors, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
+        before = found or descent.run(pairs)
+        found = descent.finished(before)
+        del features, descent  # before others are computed
+        # others were left as they were: more digits would not help
+        if all(new.converged or new is old for new, old in zip(found, before, strict=True)):
+            break
     state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
     primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
     left = np.array([not each.converged for each in found], np.float64)
@@ -219,11 +225,14 @@ def _problem(seen: KernelData, query: MachineQuery, budget: int) -> MachineProbl
     data = seen.data
     if seen.scaled is None:
         return MachineProblem.over_passes(query, data.passes(query.span.r))
-    codes, weight = data.columns()
+    return MachineProblem.over_rows(query, *_by_class(seen), budget, CPU_COUNT)
+
+
+def _by_class(seen: KernelData) -> tuple[Any, Array, Array]:
+    """Return rows in memory, their codes and their weights, or none, sorted by class."""
+    codes, weight = seen.data.columns()
     order = np.argsort(codes, kind="stable")
-    rows: Any = taken(seen.scaled, order)
-    weight = weight[order] if weight.size else weight
-    return MachineProblem.over_rows(query, rows, codes[order], weight, budget, CPU_COUNT)
+    return taken(seen.scaled, order), codes[order], weight[order] if weight.size else weight
 
 
 def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_bytes: int) -> int:
@@ -241,9 +250,9 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     X = data.X
     if X is not None:
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
-        needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
         if _descends(data, r):
             needed = max(needed, data.held_bytes() + memory.descent(width))
+        needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks", FEWER)
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))

@@ -94,6 +94,7 @@ class LandmarkMemory:
         return 8 * (12 * m * self.r + 5 * self.r**2)
 
     def descent(self, width: int) -> int:
-        """A descent over kept features, if up to ``width`` machines learn from one class."""
+        """Descent and single machines over kept features, if up to ``width`` machines learn from one class."""
         kept = self.n * (self.r * self.itemsize + width * (self.itemsize + 4) + 6 * 8)
-        return kept + span_bytes(self.r, self.d) * CPU_COUNT
+        # of a thread: features in the making, or a machine's squares and what it knows of its rows
+        return kept + CPU_COUNT * max(span_bytes(self.r, self.d), 8 * (8 * self.r**2 + 12 * self.n))

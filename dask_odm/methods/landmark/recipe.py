@@ -262,7 +262,7 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
         with seen.products(CERTIFICATE) as products:
             rows, y, weight = data.taking_part
             places = np.searchsorted(rows, landmarks.index)
-            return _certified(RowLosses(fit.odm, y, weight), products, landmarks, places, a, exact=fit.own.certify)
+            return _certified(fit.row_losses(y, weight), products, landmarks, places, a, exact=fit.own.certify)
     except MemoryLimitError:
         if fit.own.certify:
             raise

@@ -1,10 +1,9 @@
 """Cheaper routes to linear models over rows in memory: rows that are mostly zeros, and fewer rows than features.
 
 Dense rows that are mostly zeros are converted to sparse ones. If a Hessian summed entry by entry costs little, Newton
-forms it. Otherwise steps need products alone. If there are fewer rows than features, dual coordinate descent comes
-first, since such rows have little in common. Quasi-Newton steps follow. Machines of many classes, one against the rest,
-over text (many features, few of them in each row) are learned in the same sweeps of dual descent, which takes less time
-than Newton.
+forms it. Otherwise steps need products alone: quasi-Newton steps or, for fewer rows than features, dual coordinate
+descent, since such rows have little in common. Machines of many classes, one against the rest, over text (many
+features, few of them in each row) are learned in joint sweeps of dual descent.
 
 Far fewer rows than features are solved by their Gram matrix: by dual descent, and if that is slow by Newton in as many
 weights as rows (Gram or kernel-trick reduction, `RowSpan`).
@@ -74,32 +73,28 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
 
     Raises MemoryLimitError if the solver's vectors do not fit.
     """
-    if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
+    if fit.has_real_targets or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
-    data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
+    active = data.X.data.nbytes + data.X.indices.nbytes  # of rows whose dual variables are not zero
+    needed = active + 8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows)
+    data.cluster.require(needed, 1, f"Steps of {features.k} weights")
     return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
-    """Return the best solution that descent and quasi-Newton steps reach from ``w`` (k,)."""
-    settings = fit.solver
-    ahead = None
+    """Return the best solution that dual descent reaches, or that quasi-Newton steps reach from ``w`` (k,)."""
+    settings = replace(fit.solver, max_iter=10 * fit.solver.max_iter)
     n, d = problem.X.shape
     if n < d and problem.features.scaling is None and not w.any():
-        ahead, _ = descend_rows(problem, settings, report_step)
-        if ahead.converged:
-            return ahead
-        w = ahead.x
-    most = 10 * settings.max_iter
-    tell = reported_after(ahead)
-    return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=most, on_step=tell).after(ahead)
+        return descend_rows(problem, settings, report_step, faces=True)[0]
+    return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=settings.max_iter, on_step=report_step)
 
 
 def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
     if fit.kernel.scale is None:
         return None
-    statistics = data.statistics()
+    statistics = data.statistics(fit.kernel.scale)
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
     scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
@@ -218,7 +213,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     would take thousands of products.
     """
     # with fewer than 512 features, the Hessian costs little
-    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
+    few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
     X = data.X
     if not few or X is None or fit.start is not None:
         return None

@@ -11,9 +11,12 @@ and the machine's weights move by ``y x`` times the change. A sweep visits every
 
 `descend_machines` learns many classes at once, one against the rest each. A row's entries are read once for all
 machines, whose weights of one feature are adjacent in memory, since fetching weights dominates the cost of a sweep. A
-machine leaves once its gap is small enough. No machine's arithmetic depends on the others. `descend_rows` learns one
-machine by a loop of its own, which takes .7 of the time. It ends when the gap no longer falls quickly, since coordinate
-descent is slow for rows that have much in common.
+machine leaves once its gap is small enough, or no longer falls quickly; then it goes on alone. No machine's arithmetic
+depends on the others. `descend_rows` learns one machine by a loop of its own, which takes .7 of the time.
+
+Coordinate descent soon finds which dual variables are not zero, but is slow for a large λ and for rows that have much
+in common. Then conjugate gradients over these variables alone take turns with it (like gradient projection with
+conjugate gradients: Moré and Toraldo, SIAM J. Optim. 1, 1991).
 
 Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent method for large-scale linear SVM*, ICML
 2008, for one machine with the hinge loss.
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -36,10 +40,12 @@ from dask_odm.learning.problem.band import band_square, best_dual, row_gap
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepClock, StepLog
 from dask_odm.linalg.jit import compiled_in_order
+from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 SWEEPS = 4  # sweeps between two computations of the gap, each of which costs about half a sweep
+FACE_PRODUCTS = 30  # most products of a step over the dual variables that are not zero, beside 16 sweeps
 MEMORY = 10  # steps from which the inverse Hessian is made
 SHARES = np.array([0.0, 0.25, 0.5, 0.75])  # shares of the new dual variables in the mixture; a share of 1 is known
 
@@ -93,11 +99,15 @@ def _descend_group(
         gap /= np.maximum(primal, np.finfo(float).tiny)
         for i, machine in enumerate(left.tolist()):
             history = histories[machine]
+            slow = len(history) > 0 and gap[i] > 0.5 * history[-1]["gap"]
             history.append(clock.record(len(history), float(gap[i]), float(primal[i]), float(done)))
-            if gap[i] <= solver.tol or done >= solver.max_iter:
+            converged = bool(gap[i] <= solver.tol)
+            if converged or slow or done >= solver.max_iter:
                 w = W[: problem.features.k, i].copy()
-                converged = bool(gap[i] <= solver.tol)
-                ended[machine] = PrimalSolution(w, float(primal[i]), float(gap[i]), converged, history, done)
+                own: PrimalSolution[None] = PrimalSolution(w, float(primal[i]), float(gap[i]), converged, history, done)
+                ended[machine] = (
+                    own if converged or done >= solver.max_iter else _alone(problem, solver, machine, own, S[:, i])
+                )
         stay = np.array([machine not in ended for machine in left.tolist()])
         if not stay.all():
             left = left[stay]
@@ -106,25 +116,47 @@ def _descend_group(
     return [ended[machine] for machine in group.tolist()]
 
 
-def descend_rows(
-    problem: SparsePrimal, settings: SolverSettings, on_step: OnStep = lambda record: None, falls: float = 0.5
-) -> tuple[PrimalSolution[None], Array]:
-    """Minimise P from zero, in up to ``settings.max_iter`` sweeps over unscaled rows; also return dual variables (n,).
+def _alone(
+    problem: SparsePrimal, solver: SolverSettings, machine: int, ahead: PrimalSolution[None], dual: Array
+) -> PrimalSolution[None]:
+    """Go on with one of many machines, whose joint sweeps are slow, from its ``dual`` variables s (n,)."""
+    mine = problem.y == machine
+    own = replace(problem, y=mine.astype(problem.y.dtype), threads=1)  # other threads have their own machines
+    solver = replace(solver, max_iter=10 * solver.max_iter)
+    start = ahead.x.copy(), np.where(mine, dual, -dual)
+    return descend_rows(own, solver, start=start, faces=True)[0].after(ahead)
 
-    Most rows of text never have a dual variable, and rarely get one: only one sweep in `SWEEPS` visits rows without.
-    Ends if `SWEEPS` sweeps leave more than the share ``falls`` of the gap.
+
+def descend_rows(
+    problem: SparsePrimal,
+    settings: SolverSettings,
+    on_step: OnStep = lambda record: None,
+    *,
+    start: tuple[Array, Array] | None = None,
+    faces: bool = False,
+) -> tuple[PrimalSolution[None], Array]:
+    """Minimise P in up to ``settings.max_iter`` sweeps over unscaled rows; also return dual variables (n,).
+
+    ``start`` are weights (k,) and the dual variables that they belong to; zeros without it. Most rows of text never
+    have a dual variable, and rarely get one: only one sweep in `SWEEPS` visits rows without. Descent is slow if
+    `SWEEPS` sweeps leave more than half of the gap. It then ends, or with ``faces`` goes on after a step in a face.
     """
     log = StepLog(on_step)
     rng = np.random.default_rng(settings.seed)
     n = len(problem.y)
     norms = problem.norms()
     stiffness = problem.loss.row_stiffness(problem.y, problem.weight)
-    w = np.zeros(problem.features.k)
-    dual = np.zeros(n)
+    w, dual = (np.zeros(problem.features.k), np.zeros(n)) if start is None else start
     sweeps = 0
+    passes = 0.0
     gap = np.inf
+    slow = start is not None
     while True:
-        for _ in range(min(SWEEPS + (sweeps == 0), settings.max_iter - sweeps)):  # the last is one over all rows
+        if slow:
+            w, used = _step_in_face(problem, stiffness, norms, w, dual)
+            passes += used
+        # more after such a step; the last is one over all rows
+        for _ in range(min((1 + 3 * slow) * SWEEPS + (sweeps == 0), settings.max_iter - sweeps)):
             rows = np.flatnonzero(dual) if sweeps % SWEEPS else np.arange(n)
             problem.sweep(stiffness, norms, rng.permutation(rows), w, dual)
             sweeps += 1
@@ -132,11 +164,50 @@ def descend_rows(
         scores = problem.scores(w)
         primal = problem.half_norm(w, dual) + problem.losses(scores)[0]
         gap = float(problem.segment_gaps(scores, dual, dual, np.ones(1))[0]) / primal
-        log.add(gap, primal, sweeps + len(log.history) + 1)
-        if gap <= settings.tol or gap > falls * before or sweeps >= settings.max_iter:
+        log.add(gap, primal, passes + sweeps + len(log.history) + 1)
+        slow = gap > 0.5 * before
+        if gap <= settings.tol or (slow and not faces) or sweeps >= settings.max_iter:
             break
     log.settle()
     return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps), dual
+
+
+def _step_in_face(problem: SparsePrimal, stiffness: Array, norms: Array, w: Array, dual: Array) -> tuple[Array, float]:
+    """Step to nearly the largest D over the dual variables (n,) that are not zero, which are changed.
+
+    Returns the new weights and the number of passes. The step ends where D is largest along it, since the variables
+    that change their sign on the way meet another loss.
+    """
+    low, high, upsilon = problem.loss.band
+    index = np.flatnonzero(dual)
+    face = replace(problem, X=problem.X[index], y=problem.y[index], weight=problem.weight[index[: problem.weight.size]])
+    y = np.where(face.y == 1, 1.0, -1.0)
+    soft = 1.0 / stiffness[index]
+    own = dual[index]
+
+    def conjugate(s: Array) -> tuple[Array, Array]:
+        """Return the first and second derivative of the rows' conjugate losses at dual variables ``s``."""
+        second = np.where(s >= 0, soft, soft / max(upsilon, np.finfo(float).eps))
+        return s * second - np.where(s >= 0, low, high), second
+
+    first, second = conjugate(y * own)
+    x, _, products = conjugate_gradients(
+        lambda p: second * p + face.scores(face.image(p)),
+        -y * first - face.scores(w),
+        lambda r: r / (norms[index] + second),
+        most=FACE_PRODUCTS,
+        forcing=1e-4,
+    )
+    d = face.image(x)
+    inner, norm = float(w @ d), float(d @ d)
+
+    def look(step: float) -> tuple[float, float]:
+        first, second = conjugate(y * (own + step * x))
+        return inner + step * norm + float(first @ (y * x)), norm + float(second @ x**2)
+
+    step = 1.0 if look(1.0)[0] <= 0 else slope_root(look, 1.0, 1e-2, 40)
+    dual[index] += step * x
+    return w + step * d, (2 * products + 2) * len(index) / len(dual)
 
 
 # Loops over machines are compiled in order: else machines that fill no vector are rounded in another way, and bits

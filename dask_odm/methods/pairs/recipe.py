@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, combinations
+from itertools import chain, combinations, groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
     given = data
     data = data if data.stays_sparse or not issparse(data.X) else replace(data, X=data.X.toarray())
     data = data.merged()
-    statistics = data.statistics()
+    statistics = data.statistics(fit.kernel.scale)
     scaling = fit.kernel.scaling(statistics)
     if at_rest and fit.kernel.kernel == "rbf" and not issparse(data.X):
         # a least or largest value that most rows have becomes 0
@@ -89,12 +90,16 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
     with rescaling_advised():
         work = _Pairs(seen, rows, fit)
-        solved = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
-        found = [solution for solution, _ in solved]
-        for record in chain.from_iterable(solution.history for solution in found):
+        every = list(combinations(range(pairs), 2))
+        found = dict(zip(every, run_threads(work.descended, every, CPU_COUNT), strict=True))
+        short = [pair for pair, solution in found.items() if not solution.converged]
+        groups = [{pair: found[pair] for pair in each} for _, each in groupby(short, key=itemgetter(0))]
+        ended = [each for group in run_threads(work.ended, groups, CPU_COUNT) for each in group]
+        found |= {pair: solution for pair, (solution, _) in zip(short, ended, strict=True)}
+        for record in chain.from_iterable(solution.history for solution in found.values()):
             report_step(record)
-    double = _dtype(data, fit) != data.dtype or any(double for _, double in solved)
-    return _finish(given, seen, rows, found, double, fit)
+    double = _dtype(data, fit) != data.dtype or any(double for _, double in ended)
+    return _finish(given, seen, rows, list(found.values()), double, fit)
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
@@ -135,8 +140,12 @@ class _Pairs:
     def __init__(self, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> None:
         scaled: Any = seen.scaled
         weight = seen.data.total_weights
-        dtype = _dtype(seen.data, fit)
-        self.fit = fit
+        self.dtype = dtype = _dtype(seen.data, fit)
+        self.odm = fit.odm
+        self.settings = fit.solver
+        if len(scaled) <= LIMITS.rounding_rows:  # of all classes, of which there may be thousands of pairs
+            self.settings = replace(fit.solver, tol=min(fit.solver.tol, ROUNDING_GAP))
+        self.tol = fit.solver.tol
         self.kernel = replace(seen.kernel, bias=0.0)
         self.bias = seen.kernel.bias
         self.tiles = tiles = tiles_of(self.kernel, scaled)
@@ -144,33 +153,55 @@ class _Pairs:
         self.numbers = numbers
         self.weights = [weight[each] for each in numbers]
 
-        def packed(each: Array) -> tuple[Any, Any]:
-            X = scaled[each].astype(dtype, copy=False)
-            return tiles.pack_left(X), tiles.pack_right(X)
-
-        self.packed = run_threads(packed, numbers, CPU_COUNT)
+        self.packed = run_threads(lambda each: self._packed(each, dtype), numbers, CPU_COUNT)
         self.own: list[Array] = run_threads(lambda sides: tiles.tile_packed(*sides), self.packed, CPU_COUNT)
         self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
         self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
 
-    def solved(self, pair: tuple[int, int]) -> tuple[ExactSolution, bool]:
-        """Solve one pair of classes; also return whether a model must predict in float64 to have the gap."""
-        y = np.repeat([-1.0, 1.0], [len(self.numbers[code]) for code in pair])
-        losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
-        settings = self.fit.solver
-        tol = settings.tol
-        double = False
-        if len(self.scaled) <= LIMITS.rounding_rows:  # of all classes, of which there may be thousands of pairs
-            settings = replace(settings, tol=min(tol, ROUNDING_GAP))
+    def descended(self, pair: tuple[int, int]) -> ExactSolution:
+        """Return where descent ends for one pair of classes."""
         with self._values(*pair) as values:
-            found = descend_pair(losses, values, settings.tol, settings.seed)
-            if not found.converged:
-                found = solve_pair(losses, self._matrix(values, pair), settings, found)
-                if values.across.dtype == np.float32:
+            found = descend_pair(self._losses(pair), values, self.settings.tol, self.settings.seed)
+        return replace(found, converged=found.point.gap <= self.settings.tol)
+
+    def ended(self, group: dict[tuple[int, int], ExactSolution]) -> list[tuple[ExactSolution, bool]]:
+        """Go on in float64 from where descent ended, for pairs of which the first class is the same.
+
+        With each solution, return whether a model must predict in float64 to have the gap.
+        """
+        answers = []
+        first = self._wide(next(iter(group))[0])
+        for pair, descended in group.items():
+            losses = self._losses(pair)
+            (left, _), own = first
+            (_, right), other = self._wide(pair[1])
+            across = self.tiles.tile_packed(left, right)
+            K = PairValues(own, other, across, across.T, self.bias).matrix()
+            found = solve_pair(losses, K, self.settings, descended)
+            double = False
+            if self.dtype == np.float32:
+                with self._values(*pair) as values:
                     # a model has the rows that it predicts on the left, which rounds differently in float32
                     self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
-                    found, double = as_predicted(losses, values, found, tol)
-        return replace(found, converged=found.point.gap <= tol), double
+                    found, double = as_predicted(losses, values, found, self.tol)
+            answers.append((replace(found, converged=found.point.gap <= self.tol), double))
+        return answers
+
+    def _packed(self, numbers: Array, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+        """Return rows packed for the left and the right side of a tile."""
+        X = self.scaled[numbers].astype(dtype, copy=False)
+        return self.tiles.pack_left(X), self.tiles.pack_right(X)
+
+    def _wide(self, code: int) -> tuple[tuple[Any, Any], Array]:
+        """Return the packed rows of a class and their kernel values, in float64."""
+        if self.dtype == np.float64:
+            return self.packed[code], self.own[code]
+        sides = self._packed(self.numbers[code], np.dtype(np.float64))
+        return sides, self.tiles.tile_packed(*sides)
+
+    def _losses(self, pair: tuple[int, int]) -> RowLosses:
+        y = np.repeat([-1.0, 1.0], [len(self.numbers[code]) for code in pair])
+        return RowLosses(self.odm, y, np.concatenate([self.weights[code] for code in pair]))
 
     @contextmanager
     def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
@@ -188,13 +219,6 @@ class _Pairs:
         turn_rows(across, np.empty(0, np.int64), 0, n, np.zeros(m, across.dtype), back)
         yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
         self.free.append(room)
-
-    def _matrix(self, values: PairValues, pair: tuple[int, int]) -> Array:
-        """Return the kernel matrix of both classes' rows in float64."""
-        if values.across.dtype == np.float64:
-            return values.matrix()
-        X = self.scaled[np.concatenate([self.numbers[code] for code in pair])].astype(np.float64)
-        return self.kernel.tile(X, X) + self.bias
 
 
 def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: ExactSolution) -> ExactSolution:

@@ -39,6 +39,15 @@ class SampleTrials:
         self._samples: dict[int, list[MemoryData]] = {}
         self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
 
+    @property
+    def splits(self) -> int:
+        """Number of splits."""
+        return self._splits.count
+
+    def rows(self, stage: int) -> int:
+        """Return the number of rows of a stage."""
+        return sum(sample.rows for sample in self.samples(min(stage, FINE)))
+
     def samples(self, stage: int) -> list[MemoryData]:
         """Return the samples of a stage."""
         if stage not in self._samples:

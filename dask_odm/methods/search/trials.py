@@ -24,7 +24,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
-from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, ResidualLoss, ResidualSettings
 from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
@@ -82,8 +82,9 @@ class Splits:
 class TrialRows:
     """A sample of rows as one kernel sees them, ready for trials of λ, υ and θ.
 
-    ``X`` (n, k), an array or CSR, is the input of ``features``. ``y`` (n,) is ±1 for two classes, else the code of the
-    class. ``numbers`` (n,) are the rows' numbers, which decide their folds.
+    ``X`` (n, k), an array or CSR, is the input of ``features``. ``y`` (n,) is ±1 for two classes, the code of the
+    class for more, and a real target without ``class_weights``. ``numbers`` (n,) are the rows' numbers, which decide
+    their folds.
     """
 
     features: FeatureMap
@@ -96,7 +97,12 @@ class TrialRows:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """The machines, each with its mask of positive rows (int8), and its negative and positive class weights."""
+        """The machines, each with its mask of positive rows (int8), and its negative and positive class weights.
+
+        That of real targets has these instead of a mask.
+        """
+        if not self.class_weights:
+            return [(self.y, 1.0, 1.0)]
         if len(self.class_weights) == 2:
             return [((self.y > 0).astype(np.int8), *self.class_weights)]
         return [((self.y == code).astype(np.int8), 1.0, 1.0) for code in range(len(self.class_weights))]
@@ -104,7 +110,7 @@ class TrialRows:
     @cached_property
     def learned_weight(self) -> Array:
         """The weight of each row in learning, (n,), including class weights only if there are more than two classes."""
-        if len(self.class_weights) == 2:
+        if len(self.class_weights) <= 2:
             return self.weight
         return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
 
@@ -126,7 +132,8 @@ class TrialRows:
 
         If only the ``sides`` of values matter, those of two classes may be off where their side is certain.
         """
-        codes = self.y.astype(np.int64) if len(self.class_weights) > 2 else (self.y > 0).astype(np.int64)
+        codes = self.y if not self.class_weights else self.machines[0][0].astype(np.int64)
+        codes = self.y.astype(np.int64) if len(self.class_weights) > 2 else codes
         found = []
         for k in range(splits.count):
             parts = splits.parts(self.numbers, k)
@@ -162,11 +169,17 @@ class TrialRows:
 
     def _solved(
         self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array
-    ) -> Iterator[tuple[PrimalProblem, BandLoss, Array, PrimalSums]]:
+    ) -> Iterator[tuple[PrimalProblem, BandLoss | ResidualLoss, Array, PrimalSums]]:
         """Yield problem, loss, solution and sums there of every setting; each solve starts from the one before it."""
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
-        losses = [BandLoss(ODMSettings(s * total, u, t), total, negative, positive) for s, u, t in settings]
+
+        def loss_of(share: float, upsilon: float, theta: float) -> BandLoss | ResidualLoss:
+            if not self.class_weights:
+                return ResidualLoss(ResidualSettings(share * total, upsilon, theta), total)
+            return BandLoss(ODMSettings(share * total, upsilon, theta), total, negative, positive)
+
+        losses = [loss_of(*setting) for setting in settings]
         problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
         w = np.zeros(self.features.k)
         last = settings[0]
@@ -187,6 +200,8 @@ class TrialRows:
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """Decision ``values`` (settings, n) or (settings, n, classes) of left-out rows, their classes and weights.
+
+    Of real targets, these stand in ``codes``, and their predictions in ``values``.
 
     ``units`` (n,) are the numbers of what is left out at a time, rows or groups, as of all rows. A group whose rows are
     in several samples thus stays in one part.
@@ -232,6 +247,13 @@ def accuracy(values: Array, codes: Array, weight: Array) -> Array:
     return np.array([weight[found == codes].sum() / weight.sum()])
 
 
+def explained(values: Array, targets: Array, weight: Array) -> Array:
+    """Return R² of predicted ``values``, (1,)."""
+    mean = np.average(targets, weights=weight)
+    square = weight @ (values - targets) ** 2
+    return np.array([1.0 - square / max(weight @ (targets - mean) ** 2, np.finfo(float).tiny)])
+
+
 def trial_rows(
     data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool, groups: Array | None = None
 ) -> TrialRows:
@@ -248,7 +270,7 @@ def trial_rows(
                 f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
             )
         if choice.scale is not None:
-            features = replace(features, scaling=choice.scaling(data.statistics(), sparse=data.keeps_zeros))
+            features = replace(features, scaling=choice.scaling(data.statistics(choice.scale), sparse=data.keeps_zeros))
         features, X = _without_empty_columns(features, data.X)
         return TrialRows(features, X, *rest)
     seen = data.seen_by(choice)

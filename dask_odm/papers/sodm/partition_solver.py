@@ -142,7 +142,7 @@ def solve_features(
 def _active(losses: RowLosses, scores: Array) -> tuple[Array, Array]:
     """Return the curvature of every row's loss, and the end of the band nearest to the row."""
     margins = losses.y * scores
-    return losses.curvature(margins), np.where(margins < 1.0, losses.settings.low, losses.settings.high)
+    return losses.curvature(margins), losses.aims(margins)
 
 
 def _feature_blocks(rows: Rows, bias: float) -> Any:

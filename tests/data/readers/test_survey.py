@@ -315,6 +315,12 @@ def test_the_first_value_of_another_kind_is_named():
         values_by(recipe, columns(bad[list(recipe.names)]), N, lambda row: f"X, row {row}")
 
 
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "datetime64[ns, Europe/Rome]"])
+@pytest.mark.parametrize("zoned", [True, False])
+def test_dates_that_all_are_missing_fit_with_and_without_a_zone(dtype, zoned):
+    assert np.isnan(moments_in(pd.Series([None, None], dtype=dtype), zoned=zoned)).all()
+
+
 def column(*values, dtype: object = object, rows: int = 60) -> pd.Series:
     """A column of these values again and again."""
     return pd.Series((list(values) * rows)[:rows], dtype=dtype)

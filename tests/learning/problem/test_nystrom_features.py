@@ -15,8 +15,9 @@ from dask_odm.linalg.rows import ArrayRows
 def test_features_are_in_float32_if_that_is_exact_enough(gamma, precision):
     X = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
     landmarks = Landmarks.of(RBF(1.0, gamma), X[:150])
-    chosen, errors = rounding(landmarks, ArrayRows(X), np.dtype(np.float32))
+    (chosen, errors), *others = rounding(landmarks, ArrayRows(X), np.dtype(np.float32))
     assert chosen == precision
+    assert [each for each, _ in others] == [np.float64] * (precision == np.float32)
     found = coordinates(landmarks, ArrayRows(X), np.float32, 2, precision)
     exact = landmarks.features(X)
     assert found.dtype == np.float32
@@ -28,6 +29,6 @@ def test_features_are_in_float32_if_that_is_exact_enough(gamma, precision):
 def test_features_of_float64_rows_have_no_errors():
     X = np.random.default_rng(0).normal(size=(300, 4))
     landmarks = Landmarks.of(RBF(1.0, 0.8), X[:50])
-    precision, errors = rounding(landmarks, ArrayRows(X), X.dtype)
+    ((precision, errors),) = rounding(landmarks, ArrayRows(X), X.dtype)
     assert precision == np.float64
     assert errors.shape == (0, len(landmarks))

@@ -82,6 +82,20 @@ def test_descent_gives_way_where_it_is_slow():
     assert found.steps < 200
 
 
+@pytest.mark.parametrize("upsilon", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_in_faces_end_at_the_optimum_for_any_lam(upsilon, weighted):
+    X, y, weight = rows(300, 500, share=0.02)
+    sweeps = []
+    for lam in (3e3, 3e5, 3e7):
+        sparse, dense = problems(upsilon, lam, weighted=weighted, X=X, y=y, weight=weight)
+        found, dual = descend_rows(sparse, SolverSettings(1e-4, 200, 0), faces=True)
+        assert_optimal(found, dense, 1e-4)
+        np.testing.assert_allclose(found.x, np.column_stack([X, np.ones(len(y))]).T @ dual, rtol=1e-6, atol=1e-6)
+        sweeps.append(found.steps)
+    assert max(sweeps) <= 5 * sweeps[1], sweeps
+
+
 def test_quasi_newton_stops_where_it_may_not_go_on():
     sparse, dense = problems()
     found = solve_quasi_newton(sparse, np.zeros(dense.k), tol=1e-9, max_iter=2)
@@ -96,6 +110,9 @@ def test_no_bit_depends_on_threads(monkeypatch):
         solve_quasi_newton(problems(threads=threads)[0], np.zeros(D + 1), tol=1e-6, max_iter=99) for threads in (1, 3)
     ]
     np.testing.assert_array_equal(found[0].x, found[1].x)
+    tight = SolverSettings(1e-6, 99, 0)
+    descents = [descend_rows(problems(lam=1e5, threads=threads)[0], tight, faces=True)[0] for threads in (1, 3)]
+    np.testing.assert_array_equal(descents[0].x, descents[1].x)
 
 
 def test_gaps_of_mixed_dual_variables_are_those_of_the_formulas():

@@ -41,3 +41,14 @@ def test_machines_end_at_their_optima_whatever_the_threads(setting):
         best = least(p, code)
         assert best * (1 - 1e-9) <= solution.primal <= best + 1.1e-4 * solution.primal
         assert all(np.array_equal(solution.x, other[code].x) for other in found)
+
+
+def test_machines_of_a_large_lam_end_when_joint_sweeps_are_slow():
+    p = problem((1e6, 0.2, 0.2), np.random.default_rng(2).integers(0, CLASSES, N))
+    found = [descend_machines(p, CLASSES, SolverSettings(1e-4, 200, 3), threads) for threads in (1, 2)]
+    for code, solution in enumerate(found[0]):
+        assert solution.converged
+        assert solution.steps <= 500
+        best = least(p, code)
+        assert best * (1 - 1e-9) <= solution.primal <= best + 1.1e-4 * solution.primal
+        assert np.array_equal(solution.x, found[1][code].x)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_odm.kernels.named import Linear
+from dask_odm.kernels.named import RBF, Linear
 from dask_odm.learning.problem.losses import ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.pairs.descent import PairValues, descend_pair
@@ -69,3 +69,20 @@ def test_equal_rows_of_both_classes_are_solved_where_a_loss_weighs_much():
     found = solve_pair(losses, K + 1.0, SolverSettings(1e-10, 50, 0), descend_pair(losses, values, 1e-10, 0))
     assert found.point.gap <= 1e-10
     assert len(found.history) < 10
+
+
+def test_descent_leaves_newton_little_where_a_loss_weighs_much():
+    """Rows of a large λ respond to each other, so that more of them change at every threshold."""
+    n = 150
+    y = np.repeat([-1.0, 1.0], n)
+    X = np.random.default_rng(0).standard_normal((2 * n, 4)) + 0.4 * y[:, None]
+    K = RBF(0.0, 1.0).tile(X, X).astype(np.float32)
+    losses = RowLosses(ODMSettings(1e5, 0.2, 0.1), y, np.ones(2 * n))
+    values = PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), K[n:, :n].copy(), 1.0)
+    found = descend_pair(losses, values, 1e-3, 0)
+    ended = solve_pair(losses, K + np.float64(1.0), SolverSettings(1e-3, 50, 0), found)
+    assert len(ended.history) <= 3
+    # where kernel values are off, descent ends with the same digits, since no sweep finds more
+    rough = descend_pair(losses, replace(values, error=1e-3), 1e-3, 0)
+    assert not rough.converged
+    assert rough.history[0]["passes"] <= found.history[0]["passes"]

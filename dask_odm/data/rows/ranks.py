@@ -1,0 +1,198 @@
+"""Columns mapped to the ranks of their values, as trees see them: piecewise linear through quantiles of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
+from dask_odm.linalg.jit import compiled_in_order, frozen, inlined
+from dask_odm.typing import Array
+
+QUANTILES = 254  # of a column, at most; its ends and zero are knots, too
+LEAST_QUANTILES = 30  # of a column of very many, whose knots would take more memory than landmarks
+WIDEST = 3.0  # most deviations of a normal score from its mean
+SAMPLED_ROWS = 1 << 15  # with which ranks are off by less than the distance of two quantiles
+SAMPLED_ENTRIES = 1 << 20  # of fewer rows, if they have more
+PIECE_ENTRIES = 1 << 16  # that are sorted at a time, or mapped
+
+
+def sampled_rows(width: float) -> int:
+    """Return of how many rows of so many entries the ranks are taken; of at most as many they are exact."""
+    return min(SAMPLED_ROWS, max(1024, int(SAMPLED_ENTRIES / max(1.0, width))))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Map of column j through the ``knots`` and ``levels`` from ``bounds[j]`` to ``bounds[j + 1]``, both ascending.
+
+    It is linear between knots, and constant beyond the least and the largest, so that levels are at most 1 apart. Zero
+    has the level 0, or is below or above all knots. Knots and levels are float64, and ``bounds`` (d + 1,) int64.
+    """
+
+    bounds: Array
+    knots: Array
+    levels: Array
+    parts: ClassVar[tuple[str, ...]] = ("rank_bounds", "rank_knots", "rank_levels")
+
+    @classmethod
+    def of_rows(cls, X: Any, weight: Array, statistics: Statistics) -> Ranks:
+        """Return the ranks of a sample ``X`` (n, d), dense or CSR, with row weights; ``statistics`` are of all rows.
+
+        A level is the normal score of the middle rank among the values that are not zero, moved and stretched so that
+        the whole range is 1. Dense and sparse rows have the same levels, and so do 0 and 1 in a column of these.
+        """
+        d = X.shape[1]
+        X = X.tocsc() if issparse(X) else X
+        step = max(1, PIECE_ENTRIES * d // max(X.nnz if issparse(X) else X.size, d))
+        parts = min(QUANTILES, max(LEAST_QUANTILES, PIECE_ENTRIES * 4 // d))
+        found = [_piece(X, weight, statistics, slice(j, min(j + step, d)), parts) for j in range(0, d, step)]
+        counts, knots, levels = map(np.concatenate, zip(*found, strict=True))
+        return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), knots, levels)
+
+    def __call__(self, X: Array, out: Array, shift: Array, factor: Array) -> Array:
+        """Write ``(levels − shift) · factor`` of the rows ``X`` (n, d) to ``out``, which may be X, and return it."""
+        _rank_rows(frozen(np.ascontiguousarray(X)), *self._tables, frozen(shift), frozen(factor), out)
+        return out
+
+    def entries(self, X: Any) -> Array:
+        """Return the levels of the stored entries of a CSR array ``X`` (n, d), float64; zeros have 0."""
+        out = np.empty(X.nnz)
+        _rank_entries(frozen(X.data), frozen(X.indices.astype(np.int32, copy=False)), *self._tables, out)
+        return out
+
+    @property
+    def _tables(self) -> tuple[Array, Array, Array]:
+        return frozen(self.bounds), frozen(self.knots), frozen(self.levels)
+
+    def same(self, other: Ranks | None) -> bool:
+        """Return whether the ``other`` ones map all columns alike."""
+        return other is not None and all(map(np.array_equal, self._tables, other._tables))
+
+    def statistics(self, X: Any, weight: Array) -> Statistics:
+        """Return the statistics of the levels of a sample ``X`` (n, d), with the ends of all of them."""
+        gathered: EntryStatistics | StatisticsAccumulator
+        if issparse(X):
+            gathered = EntryStatistics(X.shape[1])
+            gathered.update(csr_array((self.entries(X), X.indices, X.indptr), shape=X.shape), weight)
+        else:
+            d = X.shape[1]
+            gathered = StatisticsAccumulator(d)
+            step = max(1, PIECE_ENTRIES // d)
+            for rows in (slice(start, start + step) for start in range(0, len(X), step)):
+                out = np.empty_like(X[rows], order="C")
+                gathered.update(self(X[rows], out, np.zeros(d), np.ones(d)), weight[rows])
+        first, last = self.bounds[:-1], self.bounds[1:] - 1
+        return replace(gathered.result(), minimum=self.levels[first], maximum=self.levels[last], ranks=self)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what `of_arrays` makes the ranks of: arrays of a model's record."""
+        return dict(zip(self.parts, (self.bounds, self.knots, self.levels), strict=True))
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], d: int) -> Ranks:
+        """Build the ranks of ``d`` columns from their `arrays`; raise ValueError if they do not fit each other."""
+        found = cls(*(arrays[name] for name in cls.parts))
+        bounds, knots, levels = found.bounds, found.knots, found.levels
+        shaped = bounds.dtype == np.int64 and bounds.shape == (d + 1,) and knots.dtype == levels.dtype == np.float64
+        shaped = shaped and knots.shape == levels.shape == (bounds[-1],)
+        if not shaped or bounds[0] != 0 or (np.diff(bounds) < 1).any():
+            raise ValueError(f"ranks of shapes {bounds.shape}, {knots.shape} and {levels.shape} for {d} features")
+        within = np.ones(len(knots) - 1, bool)
+        within[bounds[1:-1] - 1] = False  # between a column and the next one
+        ascending = (np.diff(knots) > 0) | ~within, (np.diff(levels) >= 0) | ~within
+        if not np.isfinite(knots).all() or not np.isfinite(levels).all() or not np.all(ascending):
+            raise ValueError("ranks that do not ascend")
+        return found
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of a column whose width is not finite
+def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice, parts: int) -> tuple[Array, Array, Array]:
+    """Return counts, knots and levels of some columns of dense or CSC rows, for so many quantiles."""
+    low, high = statistics.minimum[columns], statistics.maximum[columns]
+    numbers = np.arange(len(low))
+    some = X[:, columns]
+    if issparse(some):
+        values, of, mass = some.data, np.repeat(numbers, np.diff(some.indptr)), weight[some.indices]
+    else:
+        values, of, mass = some.T.ravel(), np.repeat(numbers, len(some)), np.tile(weight, len(numbers))
+    values = np.concatenate([values, low, high, np.clip(0.0, low, high)])  # the last is what zero is mapped like
+    of = np.concatenate([of, np.tile(numbers, 3)])
+    mass = np.concatenate([np.where(values[: len(mass)] == 0, 0.0, mass), np.zeros(3 * len(numbers))])
+    order = np.lexsort((values, of))
+    values, of, mass = values[order], of[order], mass[order]
+    starts = np.flatnonzero(np.r_[True, (np.diff(of) > 0) | (np.diff(values) > 0)])
+    values, of, mass = values[starts], of[starts], np.add.reduceat(mass, starts)
+    is_first, is_last = np.r_[True, np.diff(of) > 0], np.r_[np.diff(of) > 0, True]
+    before = np.cumsum(mass) - mass
+    before -= before[is_first][of]
+    total = (before + mass)[is_last][of]
+    width = np.where(high > low, high - low, 1.0)[of]  # of a column with zeros alone in the sample
+    rank = np.where(total > 0, (before + 0.5 * mass) / np.where(total > 0, total, 1.0), (values - low[of]) / width)
+    level = _normal(rank)
+    least, most = level[is_first], level[is_last]
+    level = (level - least[of]) / np.where(most > least, most - least, 1.0)[of]
+    bucket = np.floor(0.5 * (rank + level) * parts)  # levels are farther apart than ranks at the ends
+    zero = values == np.clip(0.0, low, high)[of]
+    kept = is_first | is_last | zero | np.r_[True, np.diff(bucket) != 0]
+    return np.bincount(of[kept], minlength=len(numbers)), values[kept], (level - level[zero][of])[kept]
+
+
+def _normal(rank: Array) -> Array:
+    from scipy.special import ndtri  # not at the top: tasks load this module
+
+    return np.clip(ndtri(rank), -WIDEST, WIDEST)
+
+
+@inlined
+def _between(x: float, at: int, last: int, knots: Array, levels: Array) -> float:
+    """Return the level of ``x``, of which the knot ``at`` is the last one below, or the first one of its column."""
+    above = min(at + 1, last)
+    gap = knots[above] - knots[at]
+    share = min(max((x - knots[at]) / (gap if gap > 0.0 else 1.0), 0.0), 1.0)
+    return levels[at] + share * (levels[above] - levels[at])
+
+
+@compiled_in_order
+def _rank_rows(
+    X: Array, bounds: Array, knots: Array, levels: Array, shift: Array, factor: Array, out: Array
+) -> None:  # fmt: skip
+    """Map some rows at a time, a column after the other, so that each step of the search is one for many values."""
+    count = 256
+    x, at, seen = np.empty(count), np.empty(count, np.int64), np.empty(count)
+    for start in range(0, X.shape[0], count):
+        rows = min(count, X.shape[0] - start)
+        for j in range(X.shape[1]):
+            last = bounds[j + 1] - 1
+            for i in range(rows):
+                x[i] = X[start + i, j]
+                at[i] = bounds[j]
+            left = bounds[j + 1] - bounds[j]
+            while left > 1:
+                half = left >> 1
+                for i in range(rows):
+                    seen[i] = knots[at[i] + half]
+                for i in range(rows):
+                    at[i] += half * (seen[i] <= x[i])
+                left -= half
+            for i in range(rows):
+                out[start + i, j] = (_between(x[i], at[i], last, knots, levels) - shift[j]) * factor[j]
+
+
+@compiled_in_order
+def _rank_entries(data: Array, indices: Array, bounds: Array, knots: Array, levels: Array, out: Array) -> None:
+    """Map the entries of CSR rows."""
+    for e in range(data.size):
+        x = np.float64(data[e])
+        at = bounds[indices[e]]
+        last = bounds[indices[e] + 1] - 1
+        left = last - at + 1
+        while left > 1:
+            half = left >> 1
+            at += half * (knots[at + half] <= x)
+            left -= half
+        out[e] = _between(x, at, last, knots, levels)

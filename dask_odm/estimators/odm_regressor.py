@@ -1,0 +1,305 @@
+"""The optimal margin distribution machine of real targets as a scikit-learn regressor: parameters, intervals.
+
+`dask_odm.estimators.base.StoreEstimator` has `fit`; the recipes are those of `ODMClassifier`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.rows.scaling import SCALINGS
+from dask_odm.data.rows.targets import RealValues
+from dask_odm.errors import InputError
+from dask_odm.estimators.groups import numbered
+from dask_odm.estimators.inputs.resolving import is_xarray
+from dask_odm.estimators.lazy_values import map_blocks
+from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.estimators.odm_estimator import advise_groups
+from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
+from dask_odm.kernels import KERNELS
+from dask_odm.learning.parameters import (
+    Registered,
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    solver_object,
+    solver_word,
+    with_parameters,
+)
+from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
+from dask_odm.learning.training.family import Family
+from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.left_out import OF_MACHINE
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.recipes import choose_solver
+from dask_odm.methods.settings import Exact, Landmark, Newton
+from dask_odm.models.sets import conformity_table, thresholds_of
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True)
+class RegressionFit(ODMFit):
+    """Settings of one fit of real targets."""
+
+    odm: ResidualSettings
+    problem: ClassVar[type[ODMSettings]] = ResidualSettings
+    has_real_targets: ClassVar[bool] = True
+
+    def loss(self, data: TrainingData) -> Any:
+        return ResidualLoss(self.odm, data.total_weight)
+
+    def row_losses(self, y: Array, weight: Array) -> RowLosses:
+        return RowLosses.of_targets(self.odm, y, weight)
+
+
+class RegressionFamily(Family[RegressionFit]):
+    """The machine of real targets, which are learned in units of their own deviation."""
+
+    def choose(self, fit: RegressionFit, rows: int, features: int) -> Choice[Any]:
+        return choose_solver(fit, rows, features)
+
+    def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
+        fit = fit.for_data(data)
+        targets = units_of(*data.taking_part[1:])
+        trained = super().train(choice, data.with_targets(targets), fit)
+        attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
+        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
+        if fit.loo:
+            values, y, weight = trained.attributes[OF_MACHINE]
+            attributes |= _left_out(values, y, weight, targets)
+        model = trained.model.rescaled(targets.unit, targets.mean)
+        return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
+
+
+def units_of(y: Array, weight: Array) -> RealValues:
+    """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
+    mean = float(np.average(y, weights=weight))
+    unit = float(np.sqrt(np.average((y - mean) ** 2, weights=weight)))
+    return RealValues(mean, unit if unit > 1e-12 * abs(mean) else 1.0)
+
+
+def _left_out(values: Array, y: Array, weight: Array, targets: RealValues) -> dict[str, Any]:
+    """Return the fitted attributes that follow from left-out ``values`` (n,), NaN for rows that take no part."""
+    counted = np.flatnonzero(weight)
+    residuals = targets.unit * (values - y)[counted]
+    units = weight[counted]
+    square = float(np.average(residuals**2, weights=units))
+    return {
+        "loo_prediction_": targets.mean + targets.unit * values,
+        "loo_score_": 1.0 - square / targets.unit**2,
+        "conformity_": conformity_table(-np.abs(residuals), np.ones(len(counted), np.int64), units, 2),
+    }
+
+
+def _around(values: Array, radius: float) -> Array:
+    """Return the ends (n, 2) of intervals around ``values`` (n,)."""
+    return np.stack([values - radius, values + radius], axis=1)
+
+
+@with_parameters
+class RegressionEstimator(KernelParameters, StoreRegressor):
+    """A regressor by the loss of the optimal margin distribution machine, with intervals if rows were left out.
+
+    Parameters
+    ----------
+    upsilon : float, default=1.0
+        υ > 0, weight of the loss of predictions that are too high, relative to that of those that are too low.
+    theta : float, default=0.0
+        θ ≥ 0, residuals that cost nothing, in standard deviations of the targets.
+    solver : {…} or solver object, default="auto"
+        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact" or "landmark". "auto" chooses by the
+        number of rows.
+    scale : {…} or None, default="auto"
+        Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
+    tol : float, default=1e-3
+        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
+    max_iter : int, default=200
+        Maximum number of Newton steps.
+    loo : bool, default=False
+        Compute the prediction for each training row by the model without the row. `predict_interval` needs it.
+    fit_intercept : bool, default=True
+        Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
+    """
+
+    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "upsilon": [Interval(Real, 0.0, None, closed="neither")],
+        "theta": [Interval(Real, 0.0, None, closed="left")],
+        "solver": [SolverOptions((Exact, Landmark, Newton))],
+        "scale": [Registered(SCALINGS, "auto"), None],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "loo": ["boolean"],
+        "fit_intercept": ["boolean"],
+    }
+    _saved: ClassVar[tuple[str, ...]] = (
+        "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
+        "conformity_",
+    )  # fmt: skip
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
+
+    _: KW_ONLY
+    upsilon: float = 1.0
+    theta: float = 0.0
+    solver: str | SolverObject = "auto"
+    scale: str | None = "auto"
+    tol: float = 1e-3
+    max_iter: int = 200
+    loo: bool = False
+    fit_intercept: bool = True
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Learn from rows and targets.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n,), DataArray, str or None
+            With ``loo``, the group of each row, which is left out as a whole, as in `ODMClassifier.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError, MemoryLimitError, StoreError
+            As `ODMClassifier.fit`.
+        """
+        trained, schema = self._train(X, y, sample_weight, groups)
+        self._publish(trained, schema)
+        return self
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
+        """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
+
+        Its half width is the same for all rows: the residual that a share ``coverage`` of the training rows does not
+        exceed, each predicted by the model without it. New rows like those of the fit lie inside with about this
+        probability; it is no less than ``2 coverage − 1`` for any data, by the jackknife+, up to the closed form of
+        leaving out.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a cube
+            As `predict` takes them.
+        coverage : float, default=0.9
+            In (0, 1).
+
+        Returns
+        -------
+        interval : array of shape (n, 2), or DataArray
+            A DataArray has a dimension "end", low and high. Intervals are infinite if there were too few training rows
+            for the coverage.
+
+        Raises
+        ------
+        InputError
+            The model was fitted without ``loo``; a coverage beyond (0, 1); or as `predict`.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "conformity_"):
+            raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
+        if not 0.0 < coverage < 1.0:
+            raise InputError(f"coverage must be in (0, 1). Got {coverage!r} instead.")
+        radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+        cube = self._cube_to_predict(X)
+        if cube is None:
+            values = self._values(self._resolve(X))
+            if isinstance(values, np.ndarray):
+                found: Any = _around(values, radius)
+            else:
+                found = map_blocks("interval", _around, values, values.dtype, radius, columns=2)
+            found = self._like(X, found, "interval")
+        else:
+            found = self._mapped(cube, AnswerFormat(cube.dtype, np.nan, 2), "interval", _around, radius)
+        return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
+
+
+@with_parameters
+class ODMRegressor(GammaParameters, RegressionEstimator):
+    """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
+
+    It is the optimal margin distribution machine of real targets, and minimises
+    ``½‖w‖² + λ/(2M) Σ_i [(r_i−θ)₊² + υ (−r_i−θ)₊²]`` over the residuals ``r_i = y_i − f(x_i)``, where M is the number
+    of rows, or the sum of their weights. Targets are learned in units of their standard deviation, and so θ is given.
+    With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
+    *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
+
+    Parameters
+    ----------
+    kernel : {…}, default="rbf"
+        Kernel function, with a bias of 1 if ``fit_intercept``. {…}
+    lam : float or "auto", default="auto"
+        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
+        rows, or the sum of their weights.
+
+    Attributes
+    ----------
+    lam_, scale_
+        λ and scaling of the fit, which "auto" chose if it was to.
+    loo_prediction_ : ndarray of shape (n,)
+        With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
+        Models from a file do not have this attribute.
+    loo_score_ : float
+        R² of these predictions.
+    loo_parameters_ : float
+        Effective number of parameters.
+    conformity_ : ndarray
+        What `predict_interval` knows of left-out residuals.
+    n_features_in_, feature_names_in_
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
+    missing_rows_ : int
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
+    support_, support_vectors_, dual_coef_
+        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
+        kernel.
+    coef_, intercept_
+        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean.
+    dual_gap_, history_, n_iter_
+        As in `ODMClassifier`.
+
+    References
+    ----------
+    Zhang, Zhou: *Optimal margin distribution machine*, IEEE TKDE 32, 2020, for the loss. Farooq, Steinwart: *An
+    SVM-like approach for expectile regression*, CSDA 109, 2017. Barber, Candès, Ramdas, Tibshirani: *Predictive
+    inference with the jackknife+*, Annals of Statistics 49, 2021, for intervals.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from dask_odm import ODMRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = ODMRegressor(gamma=0.01, loo=True).fit(X, y)
+    >>> low, high = model.predict_interval(X, coverage=0.8).T
+    >>> model.score(X, y) > model.loo_score_ > 0.4 and bool(((low < y) & (y < high)).mean() > 0.8)
+    True
+    """
+
+    _family: ClassVar[Family[Any]] = RegressionFamily()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Registered(KERNELS)],
+        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
+    }
+
+    kernel: str = "rbf"
+    _: KW_ONLY
+    lam: float | str = "auto"
+
+    def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
+        own = solver_object(self.solver, self._solvers) or Landmark()
+        groups = None if more.get("groups") is None else numbered(more["groups"])
+        if groups is not None and not self.loo:
+            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
+        if more.get("places") and groups is None and self.loo:
+            advise_groups()
+        return RegressionFit.of(self, own, run, (), word=solver_word(self.solver), groups=groups)

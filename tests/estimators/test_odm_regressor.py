@@ -1,0 +1,222 @@
+"""Regression by the ODM's loss, beside ridge regression, a smooth solver, refits, and its own promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.optimize import minimize
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GroupKFold
+
+from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm.cli import main
+from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
+from dask_odm.solvers import Landmark
+from small_stores import store_of
+
+GAMMA = 0.3
+exact = {"gamma": GAMMA, "scale": None, "fit_intercept": False, "solver": "exact", "tol": 1e-10}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 3))
+    return X, 40.0 + 5.0 * (X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.3 * rng.normal(size=160))
+
+
+def in_units(y, weight=None):
+    mean = np.average(y, weights=weight)
+    return mean, np.sqrt(np.average((y - mean) ** 2, weights=weight))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", ["exact", Landmark(160)])
+def test_without_band_it_is_kernel_ridge_regression(rows, solver, dtype):
+    X, y = rows
+    mean, unit = in_units(y)
+    model = ODMRegressor(**{**exact, "solver": solver}, lam=4.0 * len(y)).fit(X.astype(dtype), y)
+    ridge = KernelRidge(alpha=0.25, kernel="rbf", gamma=GAMMA).fit(X, (y - mean) / unit)
+    atol = (1e-6 if dtype == "float64" else 1e-5) * unit
+    np.testing.assert_allclose(model.predict(X), mean + unit * ridge.predict(X), rtol=0, atol=atol)
+    assert model.dual_gap_ <= 1e-6
+
+
+def test_weights_and_features_are_those_of_ridge_regression(rows):
+    X, y = rows
+    weight = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+    mean, unit = in_units(y, weight)
+    model = ODMRegressor("linear", lam=2.0 * weight.sum(), scale=None, fit_intercept=False, tol=1e-10)
+    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(X, (y - mean) / unit, weight)
+    model.fit(X, y, weight)
+    np.testing.assert_allclose(model.coef_, unit * ridge.coef_, rtol=1e-8)
+    assert model.intercept_ == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("upsilon", "theta"), [(0.2, 0.0), (1.0, 0.4), (5.0, 0.1)])
+def test_expectiles_and_bands_are_those_of_a_smooth_solver(rows, upsilon, theta):
+    X, y = rows
+    mean, unit = in_units(y)
+    targets = (y - mean) / unit
+    root = np.linalg.cholesky(rbf_kernel(X, gamma=GAMMA) + 1e-12 * np.eye(len(y)))
+
+    def objective(v):
+        residuals = targets - root @ v
+        up, down = np.maximum(residuals - theta, 0.0), np.maximum(-residuals - theta, 0.0)
+        return 0.5 * v @ v + up @ up + upsilon * down @ down, v - root.T @ (2.0 * up - 2.0 * upsilon * down)
+
+    least = minimize(objective, np.zeros(len(y)), jac=True, method="L-BFGS-B", options={"maxiter": 9999, "gtol": 1e-10})
+    model = ODMRegressor(**exact, upsilon=upsilon, theta=theta).fit(X, y)
+    assert model.history_[-1]["objective"] == pytest.approx(least.fun, rel=1e-6)
+    np.testing.assert_allclose(model.predict(X), mean + unit * (root @ least.x), rtol=0, atol=1e-4 * unit)
+
+
+@pytest.mark.parametrize("upsilon", [0.3, 2.0])
+def test_the_loss_has_the_derivatives_that_it_says(upsilon):
+    rng = np.random.default_rng(2)
+    loss = ResidualLoss(ResidualSettings(7.0, upsilon, 0.3), 20.0)
+    y, weight, scores = rng.normal(size=20), rng.uniform(0.5, 2.0, 20), rng.normal(size=20)
+    _, dual, curvature = loss.evaluate(scores, y, weight)
+    for i, step in enumerate(1e-4 * np.eye(20)):
+        above, below = (loss.evaluate(scores + side * step, y, weight) for side in (1.0, -1.0))
+        assert dual[i] == pytest.approx((below[0] - above[0]) / 2e-4, rel=1e-6, abs=1e-6)
+        assert curvature[i] == pytest.approx((below[1][i] - above[1][i]) / 2e-4, rel=1e-6, abs=1e-6)
+    assert (curvature <= loss.row_stiffness(y, weight) * (1.0 + 1e-12)).all()
+    steps = np.array([0.0, 0.5])
+    slopes = loss.slopes(scores, np.ones(20), y, weight, steps)
+    np.testing.assert_allclose(slopes, [-loss.evaluate(scores + step, y, weight)[1].sum() for step in steps])
+
+
+@pytest.mark.parametrize("solver", ["exact", Landmark(160), "linear"])
+def test_left_out_predictions_are_those_of_refits(rows, solver):
+    X, y = rows
+    kernel = {"kernel": "linear", "solver": "newton"} if solver == "linear" else {"solver": solver}
+    mean, unit = in_units(y)
+    settings = {**exact, **kernel, "lam": 2.0 * len(y)}
+    model = ODMRegressor(**settings, loo=True).fit(X, y)
+    for i in (0, 77, 159):
+        rest = np.arange(len(y)) != i
+        if solver == "linear":
+            refit = Ridge(alpha=0.5, fit_intercept=False).fit(X[rest], (y[rest] - mean) / unit)
+        else:
+            refit = KernelRidge(alpha=0.5, kernel="rbf", gamma=GAMMA).fit(X[rest], (y[rest] - mean) / unit)
+        assert model.loo_prediction_[i] == pytest.approx(mean + unit * refit.predict(X[i : i + 1])[0], rel=1e-5)
+    assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
+
+
+def test_groups_are_left_out_together(rows):
+    X, y = rows
+    mean, unit = in_units(y)
+    groups = np.arange(len(y)) % 7
+    model = ODMRegressor(**exact, loo=True).fit(X, y, groups=groups)
+    rest = groups != 3
+    refit = KernelRidge(alpha=0.5, kernel="rbf", gamma=GAMMA).fit(X[rest], (y[rest] - mean) / unit)
+    np.testing.assert_allclose(model.loo_prediction_[~rest], mean + unit * refit.predict(X[~rest]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("noise", ["even", "heavy"])
+def test_intervals_hold_new_targets_as_often_as_they_say(noise):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(2600, 2))
+    drawn = rng.normal(size=2600) if noise == "even" else rng.standard_t(2, 2600)
+    y = np.sin(X[:, 0]) + 0.5 * drawn
+    model = ODMRegressor(loo=True).fit(X[:600], y[:600])
+    for coverage in (0.5, 0.9):
+        low, high = model.predict_interval(X[600:], coverage).T
+        assert abs(np.mean((low <= y[600:]) & (y[600:] <= high)) - coverage) < 0.04  # 2.0 deviations of 600 residuals
+
+
+def test_a_file_keeps_intervals(rows, tmp_path):
+    X, y = rows
+    model = ODMRegressor(loo=True).fit(X, y)
+    model.save(tmp_path / "m.zarr")
+    found = load_model(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(found.predict_interval(X), model.predict_interval(X))
+    assert found.loo_score_ == model.loo_score_
+
+
+def test_constant_targets_are_predicted():
+    X = np.random.default_rng(4).normal(size=(30, 2))
+    np.testing.assert_allclose(ODMRegressor().fit(X, np.full(30, 7.0)).predict(X), 7.0)
+
+
+def test_intervals_say_what_they_need(rows):
+    X, y = rows
+    model = ODMRegressor().fit(X, y)
+    with pytest.raises(InputError, match="fit with loo=True"):
+        model.predict_interval(X)
+    with pytest.raises(InputError, match="coverage must be in"):
+        ODMRegressor(loo=True).fit(X, y).predict_interval(X, 1.0)
+    with pytest.raises(InputError, match="set loo to True"):
+        model.fit(X, y, groups=np.arange(len(y)) % 2)
+
+
+def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
+    X, y = rows
+    xr = pytest.importorskip("xarray")
+    model = ODMRegressor(loo=True).fit(X, y)
+    expected = model.predict_interval(X)
+    lazy = model.predict_interval(store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path)
+    assert lazy.chunks[1] == (2,)
+    np.testing.assert_allclose(lazy.compute(), expected)
+    found = model.predict_interval(xr.DataArray(X, dims=("row", "feature")))
+    assert found.dims == ("row", "end")
+    np.testing.assert_array_equal(found.sel(end="high"), expected[:, 1])
+    cube = xr.Dataset({f"x{j}": (("y", "x"), X[:, j].reshape(16, 10)) for j in range(3)})
+    cube["target"] = (("y", "x"), y.reshape(16, 10))
+    mapped = ODMRegressor(loo=True).fit(cube, "target").predict_interval(cube.drop_vars("target"))
+    assert mapped.dims == ("y", "x", "end")
+    np.testing.assert_allclose(mapped.to_numpy().reshape(-1, 2), expected, rtol=1e-4)
+
+
+def test_the_search_finds_what_left_out_rows_say(rows):
+    X, y = rows
+    given = {"gammas": [0.03, 0.3], "lams": [16.0, 1600.0], "scale": None, "random_state": 0}
+    search = ODMRegressorCV("rbf", loo=True, **given).fit(X, y)
+    found = {
+        (gamma, lam): ODMRegressor(gamma=gamma, lam=lam, scale=None, loo=True).fit(X, y).loo_score_
+        for gamma in given["gammas"]
+        for lam in given["lams"]
+    }
+    best = max(found, key=found.__getitem__)
+    assert search.best_params_ == {"kernel": "rbf", "gamma": best[0], "lam": best[1]}
+    assert search.best_score_ == pytest.approx(found[best], abs=0.01)
+    assert search.loo_score_ == pytest.approx(found[best], abs=1e-3)
+    assert search.best_score_ >= search.nested_score_
+    alone = ODMRegressor(**search.best_params_, scale=search.scale_, loo=True).fit(X, y)
+    np.testing.assert_allclose(alone.predict(X), search.predict(X))
+
+
+@pytest.mark.parametrize("cv", [4, 0.3, GroupKFold(3)])
+def test_the_search_validates_by_what_it_is_given(rows, cv):
+    X, y = rows
+    groups = np.arange(len(y)) // 8 if isinstance(cv, GroupKFold) else None
+    search = ODMRegressorCV(gammas=[0.3], lams=[160.0, 1600.0], cv=cv, random_state=0).fit(X, y, groups=groups)
+    assert 0.5 < search.best_score_ < 1.0
+
+
+def test_the_search_leaves_out_groups_that_learn_nothing_from_themselves():
+    rng = np.random.default_rng(5)
+    places = np.repeat(rng.normal(size=(40, 2)), 5, axis=0)
+    X, y = places + 0.01 * rng.normal(size=(200, 2)), np.repeat(rng.normal(size=40), 5)  # a field has its own value
+    groups = np.repeat(np.arange(40), 5)
+    search = ODMRegressorCV("rbf", random_state=0)
+    assert search.fit(X, y).best_score_ > 0.9 > 0.3 > search.fit(X, y, groups=groups).best_score_
+
+
+def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
+    X, y = rows
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
+    run = CliRunner()
+    learned = run.invoke(
+        main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
+    )
+    assert "by left-out rows, the best of" in learned.stdout, learned.output
+    assert run.invoke(main, ["predict", str(tmp_path / "m.zarr"), store, str(tmp_path / "p.csv"), "--sets", "0.8"])
+    found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
+    assert (tmp_path / "p.csv").read_text().startswith("prediction,low,high\n")
+    model = load_model(tmp_path / "m.zarr")
+    np.testing.assert_allclose(found, np.column_stack([model.predict(X), model.predict_interval(X, 0.8)]), rtol=1e-5)
