@@ -36,21 +36,16 @@ class AutoLimits:
     means_rows: int = 4
     # times rows / mean ‖x‖²: a larger λ takes hundreds of passes over scaled texts, which a warning says
     large_lam: float = 100.0
-    # share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as
-    # long; cells of many classes are quicker than landmarks, and may get as many rows less right (benchmarks/cells.py)
-    cells_gain: float = 0.003
     # times the γ of a search over landmarks: few landmarks cannot show what a narrow kernel gains
     narrower: float = 8.0
     # share of the rows outside the largest class, below which a search has found next to nothing
     found_nothing: float = 0.05
-    # multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison
-    # takes .1 to .25 s of data sets of 24,000 to 200,000 rows, and .7 s of covtype's 464,809, whose fit takes 36 s
-    region_work: int = 150
-    # gap of a machine of a region; one of 1e-2 changes some labels of rows that are left out
-    region_gap: float = 1e-4
-    # rows per landmark in the sample that landmarks and regions come from
-    region_sample: int = 4
-    # cells that settings are tried on, or compared with landmarks
+    # rows, at most, of which a part is learned in trials of solvers, and the rest predicted: half a second of a fit
+    # of five (benchmarks/choices.py)
+    trial_rows: int = 1 << 16
+    # of so many parts of rows and landmarks a trial has one: of 4, cells have too few rows, and 2 take twice the time
+    trial_part: int = 3
+    # cells that settings are tried on
     trial_cells: int = 3
 
 

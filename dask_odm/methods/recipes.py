@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from dask_odm.engine.limits import parse_limit
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.machines import Attributes, Scheme
 from dask_odm.learning.training.family import Family
@@ -23,9 +23,8 @@ from dask_odm.learning.training.recipe import (
     learned_nothing,
 )
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
+from dask_odm.methods.cells.choosing import are_possible, gain_of
 from dask_odm.methods.cells.recipe import train_cells
 from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
@@ -111,13 +110,13 @@ class ODMFamily(Family[ODMFit]):
         return choose_solver(fit, rows, features)
 
     def suited(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
-        """Return what "auto" takes of these data, before regions of them are looked at."""
+        """Return what "auto" takes of these data, before trials."""
         return choose_for_machines(choice, data, fit)
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit = fit.for_data(data)
         if fit.word == "auto":
-            choice, fit = choose_by_regions(self.suited(choice, data, fit), data, fit)
+            choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
         trained = super().train(choice, data, fit)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
@@ -189,24 +188,36 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit)
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)
-    return Choice("exact", why, RECIPES["exact"], INSTEAD)
+    return _rival("exact", why)
 
 
-def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
-    """Choose, for "auto", cells instead of landmarks if they get more rows of some regions right.
+def choose_by_trials(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
+    """Choose, for "auto", the rival of the suited solver if it gets more rows right that neither has learned from.
 
-    What is chosen depends on data and seed, and on memory alone if cells would not fit. Returns the settings of the fit
-    with the solver object of the choice.
+    The rival of landmarks are cells. That of the exact solver are landmarks, which smooth what a larger λ than the
+    default makes of noise. What is chosen depends on data and seed, and on memory alone if a rival would not fit.
+    Returns the settings of the fit with the solver object of the choice.
     """
-    if choice.solver != "landmark" or not are_possible(data, fit, pairs=fit.has_pairs(data)):
+    if choice.solver == "landmark" and are_possible(data, fit):
+        rival = "cells"
+    elif (
+        choice.solver == "exact"
+        and len(data.class_weights) == 2
+        and fit.kernel.kernel != "precomputed"
+        and fit.odm.lam > AUTO_LAM * data.total_weight
+        and data.rows > fit.own.n_landmarks
+    ):
+        rival = "landmark"
+    else:
         return choice, fit
-    gain, deviation = _gain_in_regions(data, fit)
-    worth = AUTO.cells_gain
-    least = 2.0 * deviation - worth if len(data.class_weights) > 2 else max(worth, 2.0 * deviation)
-    name = "cells" if gain >= least else "landmark"
-    why = f"{choice.why}; in some regions, cells get {_in_words(gain, deviation)}, and are taken from {least:+.2%} on"
+    try:
+        gain, error = gain_of(_rival(rival), choice, data, fit)
+    except (InputError, MemoryLimitError):
+        return choice, fit  # of two, the suited one says best what is wrong
+    why = f"{choice.why}; {_in_words(rival, choice, gain, error)}"
+    name = rival if gain > error else choice.solver
     logger.info("solver=%r: %s", name, why)
-    return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
+    return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
 
 
 def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:
@@ -216,31 +227,33 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
     another, for which they have to search. ``found`` is the share of the rows outside the largest class that landmarks
     get right beyond a constant.
     """
-    if choice.solver != "landmark" or not are_possible(data, fit, pairs=fit.has_pairs(data)):
+    if choice.solver != "landmark" or not are_possible(data, fit):
         return ""
     if found < AUTO.found_nothing:
         why = f"{choice.why}, and landmarks find next to nothing"
     else:
-        gain, deviation = _gain_in_regions(data, fit, AUTO.narrower)
-        if gain < max(AUTO.cells_gain, deviation):  # a hint suffices, since cells have yet to find their own settings
+        try:
+            gain, error = gain_of(_rival("cells"), choice, data, fit, AUTO.narrower)
+        except (InputError, MemoryLimitError):
             return ""
-        why = (
-            f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_in_words(gain, deviation)}"
-        )
+        if gain <= error:
+            return ""
+        why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error)}"
     logger.info("solver='cells': %s", why)
     return why
 
 
-def _gain_in_regions(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tuple[float, float]:
-    # a region has machines against the rest: there a row of k classes weighs as in pairs if λ is k/2 times as large
-    times = 0.5 * len(data.class_weights) if fit.has_pairs(data) else 1.0
-    with single_threaded_blas:
-        return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
+def _rival(solver: str, why: str = "") -> Choice[ODMFit]:
+    return Choice(solver, why, RECIPES[solver], INSTEAD)
 
 
-def _in_words(gain: float, deviation: float) -> str:
-    """Return how many rows cells get right beside landmarks."""
-    return f"{abs(gain):.2%} ± {deviation:.2%} of all rows {'more' if gain >= 0 else 'fewer'} right than landmarks"
+def _in_words(rival: str, choice: Choice[ODMFit], gain: float, error: float) -> str:
+    """Return how many rows a rival gets right beside the suited solver."""
+    more = "more" if gain >= 0 else "fewer"
+    return (
+        f"in trials on a third of the rows, {rival!r} gets {abs(gain):.2%} ± {error:.2%} of the others {more} right "
+        f"than {choice.solver!r}"
+    )
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:

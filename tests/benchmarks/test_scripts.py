@@ -13,6 +13,7 @@ from pathlib import Path
 import busy
 import cells
 import cells_store
+import choices
 import csv_tables
 import dask
 import defaults
@@ -284,6 +285,20 @@ def test_fits_are_measured_over_lam_and_gamma(
     _, *even = (line for line in lines if len(line) == len(flat.EVEN_HEAD))
     assert all(float(line[4]) >= 1.0 for line in even)
     assert len(even) == 10
+
+
+def test_what_auto_takes_is_judged_beside_its_rival(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "ROWS", 1000)
+    choices.main(["shells", "three", "--rows", "300", "--lams", "1", "--gammas", "1"])
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    head, *rows = (line for line in lines if len(line) == len(choices.HEAD))
+    assert [row[0] for row in rows] == ["shells", "three"]
+    for row in (dict(zip(head, each, strict=True)) for each in rows):
+        assert row["auto"] == row["rival"], "few rows are learned exactly"
+        assert float(row["lost"]) >= 0.0
+    assert lines[-1][0].startswith("at most ")
 
 
 def test_a_row_is_made_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ class _Trials(SampleTrials):
         most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
         most //= 4 if stage == COARSE else 1
         sample = sampled(self._data, self._kernel, self._run.seed)
-        cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
+        cells = chosen_cells(self._data, sample, self._kernel, max(1, most))
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
     def rows(self, stage: int) -> int:

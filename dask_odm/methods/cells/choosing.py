@@ -1,16 +1,15 @@
-"""Compare cells with landmarks, by the rows that each leaves wrong in some regions of the data.
+"""Compare two solvers by trials: both learn from a third of the rows, and predict the others.
 
-A region is a cell. Its exact machine is compared with the machine in the span of as many landmarks as the whole fit
-has, drawn among all rows, over the same rows of the region. They differ in nothing but what the landmarks cannot tell
-apart. Both leave every row out in closed form. Many classes have a machine for each class of the region. How large the
-regions are follows from counts alone, so that the comparison depends on data and seed.
+A trial also has a third of the landmarks, and of the rows of a cell. So rows are as many for each landmark as in a fit,
+and cells as many, but a trial takes about a tenth of the time. Neither solver has learned from the rows that judge it,
+so that the comparison holds for any λ and any kernel. It depends on data and seed alone.
 """
 
 from __future__ import annotations
 
 from contextvars import Context
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -18,132 +17,92 @@ from dask.system import CPU_COUNT
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.targets import drawn_rows
 from dask_odm.errors import MemoryLimitError
-from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.user_kernels import Precomputed
-from dask_odm.learning.problem.losses import BandLoss, RowLosses
-from dask_odm.learning.problem.products import RowProducts
-from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import rescaling_advised
+from dask_odm.learning.machines import joined_attributes, train_machines
+from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.memory import CellMemory, sample_rows
-from dask_odm.methods.cells.trials import chosen_cells
-from dask_odm.methods.exact.gram import gram_of
-from dask_odm.methods.exact.recipe import NEWTON
-from dask_odm.methods.left_out import kernel_leverages, left_out
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.pairs.descent import PairValues, descend_pair
-from dask_odm.methods.pairs.recipe import solve_pair
+from dask_odm.methods.search.climb import TUNING
 from dask_odm.methods.settings import Cells
+from dask_odm.models.predict import code_block, finite_values
 from dask_odm.typing import Array
 
 
-def are_possible(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> bool:
-    """Return whether cells could take the place of landmarks, with machines for all ``pairs`` of classes or others.
+def are_possible(data: TrainingData, fit: ODMFit) -> bool:
+    """Return whether cells could take the place of landmarks.
 
     The kernel must have a name, a sample more rows than a cell, and workers the memory that landmarks do without.
     """
-    cell_rows = min(Cells().most_rows(pairs=pairs), data.labelled_rows)
+    cell_rows = min(Cells().most_rows(pairs=fit.has_pairs(data)), data.labelled_rows)
     if not fit.kernel.is_named or sample_rows(data) < cell_rows:
         return False
     needed = CellMemory(data, fit).cell(cell_rows) + (0 if data.in_memory else 3 * COPIED_BYTES)
-    rows = min(2 * _region_rows(data, fit), data.labelled_rows)  # as many as `chosen_cells` draws at most
-    region = 8 * rows * (2 * rows + fit.own.n_landmarks) + CellMemory(data, replace(fit, loo=True)).cell(rows)
-    here = fit.run.here()
     try:
         data.cluster.require(needed, data.cluster.slots, "Cells")
-        here.require(region, min(AUTO.trial_cells, here.slots), "Regions")
     except MemoryLimitError:
         return False
     return True
 
 
-def gain_of_cells(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tuple[float, float]:
-    """Return what share of all rows cells get right and landmarks do not, as estimated, and its standard deviation.
-
-    The γ of cells is ``narrower`` times that of landmarks.
-    """
-    count = fit.own.n_landmarks
-    most = AUTO.region_sample * count
-    # the first of the rows that a tree of cells is grown on; twice as many from a store, whose number varies
-    sample = data.sample(2 * most, data.run.seed).sample(most, data.run.seed).seen_by(fit.kernel)
-
-    def landmarks_of_sample() -> Landmarks:
-        found = Landmarks.of(sample.kernel, sample.scaled[drawn_rows(sample.data.kept, count, fit.run.seed)])
-        found.prepare()
-        return found
-
-    regions_of = partial(chosen_cells, data, sample, fit.kernel, _region_rows(data, fit))
-    landmarks, regions = run_threads(lambda make: make(), (landmarks_of_sample, regions_of), CPU_COUNT)
-
-    def difference(region: tuple[MemoryData, float]) -> tuple[float, float]:
-        rows, share = region
-        odm = replace(fit.odm, lam=fit.odm.lam * rows.total_weight / data.total_weight)
-        # nobody hears of its steps
-        return Context().run(_difference, rows, replace(fit, odm=odm), landmarks, share, narrower)
-
-    found = np.array(run_threads(difference, regions, CPU_COUNT))
-    return float(found[:, 0].sum()), float(np.sqrt(found[:, 1].sum()))
-
-
-def _region_rows(data: TrainingData, fit: ODMFit) -> int:
-    """Return how many rows a region has, about."""
-    machines = max(1.0, 0.5 * len(data.class_weights))
-    found = round((data.labelled_rows * fit.own.n_landmarks**2 / (AUTO.region_work * machines)) ** (1 / 3))
-    return min(Cells().most_rows(pairs=False), max(1, found))
-
-
-def _difference(
-    region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: float, narrower: float
+def gain_of(
+    other: Choice[ODMFit], choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, narrower: float = 1.0
 ) -> tuple[float, float]:
-    """Return what a region that stands for a ``share`` of all rows adds to the gain of cells, and to its variance."""
-    if len(np.unique(region.y)) < 2:
-        return 0.0, 0.0
-    seen = region.seen_by(fit.kernel)
-    features = landmarks.features(seen.scaled[np.arange(region.rows)])
-    choice = fit.kernel
-    if narrower != 1.0:
-        choice = replace(choice, gamma=narrower * seen.kernel.parameters()["gamma"])
-    with rescaling_advised():
-        with region.seen_by(choice).products(NEWTON) as products:
-            K = gram_of(products.kernel, products.rows(np.arange(region.rows)), np.dtype(np.float64))
-        exact = _wrong(region, fit, K)
-        spanned = _wrong(region, fit, features @ features.T)
-    each = region.weight * (spanned.astype(np.float64) - exact) * (share / region.total_weight)
-    return float(each.sum()), float(np.square(each).sum())
+    """Return the share of rows that ``other`` gets right beyond ``choice``, and its standard error.
 
-
-def _wrong(region: MemoryData, fit: ODMFit, K: Array) -> Array:
-    """Return which rows of a region exact machines get wrong if they are left out, (n,).
-
-    Their kernel values are ``K`` (n, n). Descent finds most of the solution, as for pairs of classes. Newton's steps
-    alone, which are not compiled, would double the time of many classes.
+    The γ of ``other`` is ``narrower`` times that of ``choice``. Raises MemoryLimitError or InputError if a trial cannot
+    be made.
     """
-    codes = np.unique(region.y)
-    loss = BandLoss(fit.odm, region.total_weight)
-    settings = replace(fit.solver, tol=min(fit.solver.tol, AUTO.region_gap))
-    products = RowProducts(Precomputed(0.0, K), np.arange(float(len(K)))[:, None], 0)
+    seed = data.run.seed
+    most = min(AUTO.trial_rows, sample_rows(data))
+    # twice as many from a store, whose number varies
+    sample = replace(data.sample(2 * most, seed).sample(most, seed).weighed(), whole=data)
+    inside = drawn_rows(sample.kept, sample.rows // AUTO.trial_part, seed)
+    outside = np.delete(np.arange(sample.rows), inside)
+    learned = sample._at(inside)
+    classes, codes = np.unique(learned.y, return_inverse=True)
+    if len(classes) < 2:
+        return 0.0, 0.0
+    y = np.where(codes == 1, 1.0, -1.0) if len(classes) == 2 else codes.astype(np.float64)
+    learned = replace(learned, y=y, factors=(1.0,) * len(classes))
+    X = np.require(sample.X[outside], requirements="C") if isinstance(sample.X, np.ndarray) else sample.X[outside]
 
-    def scores(code: float) -> Array:
-        positive = region.y == code
-        y = np.where(positive, 1.0, -1.0)
-        order = np.argsort(positive, kind="stable")
-        rest, own = np.split(order, [np.count_nonzero(~positive)])
-        across = K[np.ix_(rest, own)]
-        values = PairValues(K[np.ix_(rest, rest)], K[np.ix_(own, own)], across, np.ascontiguousarray(across.T))
-        losses = RowLosses(fit.odm, y[order], region.weight[order])
-        found = descend_pair(losses, values, settings.tol, settings.seed)
-        if not found.converged:
-            found = solve_pair(losses, values.matrix(), settings, found)
-        there = np.empty(len(y))
-        there[order] = found.scores
-        (_, leverages), _ = kernel_leverages(RowLosses(fit.odm, y, region.weight), products, there)
-        return left_out(loss, there, leverages, positive.astype(np.int8), region.weight)[0]
+    def right(each: Choice[ODMFit], times: float) -> Array:
+        """Return which of the other rows a solver gets right, (n,)."""
+        trial = _trial_of(each.solver, data, fit, learned.total_weight / data.total_weight)
+        if times != 1.0:
+            gamma = times * learned.seen_by(fit.kernel).kernel.parameters()["gamma"]
+            trial = replace(trial, kernel=replace(fit.kernel, gamma=gamma))
+        if len(classes) > 2:
+            trained = train_machines(each, learned, trial, trial.scheme, joined_attributes)
+        else:
+            trained = each.train(learned, trial)
+        with single_threaded_blas:
+            values = finite_values(trained.model.label_values(X, CPU_COUNT))
+        found: Array = classes[code_block(values)] == sample.y[outside]
+        return found.astype(np.float64)
 
-    if len(codes) == 2:
-        best = (scores(codes[1]) > 0).astype(np.int64)
-    else:
-        best = np.argmax([scores(code) for code in codes], axis=0)
-    wrong: Array = codes[best] != region.y
-    return wrong
+    # nobody hears of the steps of a trial
+    more = Context().run(right, other, narrower) - Context().run(right, choice, 1.0)
+    more *= sample.weight[outside] / sample.weight[outside].sum()
+    return float(more.sum()), float(np.sqrt(more @ more))  # for a gain of 0: that of a single row is in doubt
+
+
+def _trial_of(solver: str, data: TrainingData, fit: ODMFit, share: float) -> ODMFit:
+    """Return the settings of a trial on rows that have a ``share`` of the weight of all."""
+    own: Any = fit.own
+    if solver == "landmark":
+        own = fit.with_own(n_landmarks=max(1, own.n_landmarks // AUTO.trial_part)).own
+    elif solver == "cells":
+        own = Cells(Cells().most_rows(pairs=fit.has_pairs(data)) // AUTO.trial_part)
+    return replace(
+        fit,
+        own=own,
+        odm=replace(fit.odm, lam=share * fit.odm.lam),
+        solver=replace(fit.solver, tol=max(fit.solver.tol, TUNING.tol)),
+        run=replace(fit.run, checkpoint=None, resume=False),
+        loo=False,
+        groups=None,
+        last=None,
+    )

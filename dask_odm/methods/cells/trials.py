@@ -21,12 +21,11 @@ from dask_odm.methods.cells.growing import grow, slabs_of
 
 def chosen_cells(
     data: TrainingData, sample: MemoryKernelData, choice: KernelChoice, cell_rows: int
-) -> list[tuple[MemoryData, float]]:
+) -> list[MemoryData]:
     """Return `AutoLimits.trial_cells` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
 
     Of a cell that has more than twice as many, because nothing divides equal rows, twice as many are drawn. ``sample``
-    is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
-    cells' error rates by these shares estimates the error rate on all rows. Cells of one label have no errors.
+    is that of `sampled`.
     """
     scaled = sample.scaled
     seed = data.run.seed
@@ -38,15 +37,12 @@ def chosen_cells(
     mixed = counts.sum(axis=1) - counts.max(axis=1)  # rows of other classes than the most frequent one
     places = (np.arange(AUTO.trial_cells) + 0.5) / AUTO.trial_cells * max(mixed.sum(), 1.0)
     drawn = np.minimum(np.searchsorted(np.cumsum(mixed), places), tree.count - 1)
-    chosen, times = np.unique(drawn, return_counts=True)
-    drawn_as = np.maximum(mixed[chosen], 1.0) / max(mixed.sum(), 1.0)  # the probability of each draw
-    shares = times / AUTO.trial_cells * counts[chosen].sum(axis=1) / counts.sum() / drawn_as
+    chosen = np.unique(drawn)
     found = []
     for held, scaled_rows in data.weighed_blocks(choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
-    joined = [replace(_join(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
-    return list(zip(joined, shares.tolist(), strict=True))
+    return [replace(_join(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
 
 
 def _join(parts: Sequence[MemoryData]) -> MemoryData:

@@ -1,10 +1,9 @@
-"""What solver="auto" takes of two classes beyond "exact": cells where they tell rows apart that landmarks do not."""
+"""What solver="auto" takes after trials: the rival of what suits the data, if it gets more of the other rows right."""
 
 from __future__ import annotations
 
 import logging
 import re
-from dataclasses import replace
 
 import dask
 import numpy as np
@@ -13,33 +12,50 @@ import pytest
 from dask_odm import ODMClassifier
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.datasets import make_chessboard
+from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells import choosing
-from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
-from dask_odm.methods.recipes import RECIPES, choose_by_regions, suits_narrow_cells
+from dask_odm.methods.cells.choosing import gain_of
+from dask_odm.methods.recipes import RECIPES, choose_by_trials, suits_narrow_cells
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
-LANDMARK = Choice("landmark", "too many rows", RECIPES["landmark"])
+LANDMARK, CELLS, EXACT = (Choice(name, "too many rows", RECIPES[name]) for name in ("landmark", "cells", "exact"))
 
 
-def chosen(model: ODMClassifier, X: np.ndarray, y: np.ndarray, path: object = None) -> tuple[str, str, object]:
+def chosen(
+    model: ODMClassifier, X: np.ndarray, y: np.ndarray, path: object = None, suited: Choice = LANDMARK
+) -> tuple[str, str, object]:
     """Return the solver, the reason and the solver object for rows in memory, or for a store at ``path``."""
-    run = FitRun.of(model)
-    data: MemoryData | StoredData = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    data, fit = problem(model, X, y)
     if path is not None:
-        data = StoredData(run, store_of(path, X, y, chunk_rows=700), TwoClasses())
-    choice, fit = choose_by_regions(LANDMARK, data, model._settings(run).for_data(data))
+        data = StoredData(data.run, store_of(path, X, y, chunk_rows=700), TwoClasses())
+    choice, fit = choose_by_trials(suited, data, fit)
     return choice.solver, choice.why, fit.own
+
+
+def problem(model: ODMClassifier, X: np.ndarray, y: np.ndarray) -> tuple[MemoryData | StoredData, object]:
+    """Return the data of two or more classes in memory, and the settings of a fit."""
+    run = FitRun.of(model)
+    classes = len(np.unique(y))
+    codes = np.where(y == 1, 1.0, -1.0) if classes == 2 else y.astype(np.float64)
+    data = MemoryData.of(run, X, codes, np.ones(len(y)), (1.0,) * classes)
+    return data, model._settings(run).for_data(data)
 
 
 def board(n: int, d: int = 3, n_squares: int = 20) -> tuple[np.ndarray, np.ndarray]:
     """Rows on a board of ``n_squares``² squares."""
     return make_chessboard(n, d, n_squares=n_squares, noise=0.0)
+
+
+def noisy(n: int, d: int = 10, classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that one feature tells apart but for noise, of as many of each class."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    value = X[:, 0] + rng.normal(size=n)
+    return X, np.digitize(value, np.quantile(value, np.arange(1, classes) / classes))
 
 
 def narrow(**parameters: object) -> ODMClassifier:
@@ -57,59 +73,69 @@ def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog, mo
     with caplog.at_level(logging.INFO, "dask_odm"):
         name, why, own = chosen(model, X, y)
     assert (name, own) == ("cells", Cells())
-    told = r"too many rows; in some regions, cells get [\d.]+% ± [\d.]+% of all rows {} right than landmarks, and are "
+    told = (
+        r"too many rows; in trials on a third of the rows, 'cells' gets [\d.]+% ± [\d.]+% of the others {} right than"
+    )
     assert re.match(told.format("more"), why)
-    monkeypatch.setattr("dask_odm.methods.recipes.gain_of_cells", lambda *_: (-0.0006, 0.002))
+    assert f"solver='cells': {why}" in caplog.text
+    assert chosen(model, X, y, tmp_path / "board.zarr") == (name, why, own)
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (-0.0006, 0.002))
     other, fewer, _ = chosen(model, X, y)
     assert other == "landmark"
     assert re.match(told.format("fewer"), fewer)
-    assert fewer.endswith("are taken from +0.40% on")
-    monkeypatch.undo()
-    assert f"solver='cells': {why}" in caplog.text
-    assert chosen(model, X, y, tmp_path / "board.zarr") == (name, why, own)
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (0.001, 0.002))
+    assert chosen(model, X, y)[0] == "landmark", "what is in doubt stays with what suits the data"
+
+
+def test_landmarks_where_a_large_lam_makes_cells_learn_noise():
+    X, y = noisy(2000, 3)
+    assert chosen(with_landmarks(100, narrow(gamma=1.0, lam=2e6)), X, y)[0] == "landmark"
+
+
+@pytest.mark.parametrize(("share", "solver"), [(2.0, "exact"), (1000.0, "landmark")])
+def test_landmarks_instead_of_all_rows_where_a_large_lam_learns_noise(share, solver):
+    X, y = noisy(2000, 3)
+    model = with_landmarks(100, narrow(gamma=1.0, lam=2000 * share))
+    name, why, _ = chosen(model, X, y, suited=EXACT)
+    assert name == solver
+    assert ("'landmark' gets" in why) == (solver == "landmark"), "with λ up to the default, nothing is tried"
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-def test_many_classes_are_compared_by_a_machine_for_each(pairs):
-    def solver(X: np.ndarray, y: np.ndarray, model: ODMClassifier) -> str:
-        model.set_params(multi_class="ovo" if pairs else "ovr")
-        run = FitRun.of(model)
-        data = MemoryData.of(run, X, y.astype(np.float64), np.ones(len(y)), (1.0,) * len(np.unique(y)))
-        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run).for_data(data))
-        assert fit.odm == model._settings(run).for_data(data).odm
-        return choice.solver
-
-    X, y = board(12_000)
-    assert solver(X, (y == 1) + 2 * (X[:, 2] > np.median(X[:, 2])), with_landmarks(200, narrow())) == "cells"
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 10))
-    y = np.digitize(X[:, 0] + rng.normal(size=3000), [-0.7, 0.7])
-    assert solver(X[:, :3], y, with_landmarks(60, narrow(gamma=0.01))) == "cells", "as often right, and quicker"
-    assert solver(X, y, with_landmarks(60, narrow(gamma=0.1))) == "landmark"
+def test_many_classes_are_compared_as_they_are_learned(pairs):
+    X, y = board(6000)
+    scheme = "ovo" if pairs else "ovr"
+    y = (y == 1) + 2 * (X[:, 2] > np.median(X[:, 2]))
+    assert chosen(with_landmarks(100, narrow(multi_class=scheme)), X, y)[0] == "cells"
+    X, y = noisy(3000, classes=3)
+    assert chosen(with_landmarks(60, narrow(gamma=0.1, multi_class=scheme)), X, y)[0] == "landmark"
 
 
-def test_all_rows_as_landmarks_leave_nothing_to_gain():
-    X, y = board(1200)
-    model = with_landmarks(1200, narrow())
-    run = FitRun.of(model)
-    data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    assert gain_of_cells(data, model._settings(run).for_data(data)) == (0.0, 0.0)
+def test_classes_without_a_row_in_a_trial_are_left_out():
+    X, y = board(2000, 3, 10)
+    codes = (y == 1).astype(int)
+    codes[-1] = 2  # which only one part of the rows can have
+    gain, error = gain_of(CELLS, LANDMARK, *problem(with_landmarks(40, narrow()), X, codes))
+    assert gain > error
+    assert gain_of(CELLS, LANDMARK, *problem(with_landmarks(40, narrow()), X, (codes == 2).astype(int))) == (0.0, 0.0)
+
+
+def test_a_single_row_is_in_doubt(monkeypatch):
+    X, y = board(300)
+    data, fit = problem(with_landmarks(100, narrow()), X, y)
+    codes = iter((np.r_[1, np.zeros(199)], np.zeros(200)))
+    monkeypatch.setattr("dask_odm.methods.cells.choosing.code_block", lambda _: next(codes).astype(int))
+    gain, error = gain_of(CELLS, LANDMARK, data, fit)
+    assert abs(gain) == error == pytest.approx(1 / 200)
+
+
+def test_the_same_solver_gains_nothing():
+    data, fit = problem(with_landmarks(100, narrow(loo=True)), *board(1200))
+    assert gain_of(LANDMARK, LANDMARK, data, fit) == (0.0, 0.0)
 
 
 def test_landmarks_for_smooth_classes():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 3))
-    y = (X[:, 0] + rng.normal(size=3000) > 0).astype(int)
-    assert chosen(with_landmarks(60, narrow(gamma=0.1)), X, y)[0] == "landmark"
-
-
-def test_groups_that_are_left_out_do_not_change_the_choice():
-    X, y = board(1200)
-    model = with_landmarks(60, narrow(loo=True))
-    run = FitRun.of(model)
-    data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    fit = model._settings(run).for_data(data)
-    assert gain_of_cells(data, replace(fit, groups=np.arange(1200) // 10)) == gain_of_cells(data, fit)
+    assert chosen(with_landmarks(200, narrow(gamma=0.1)), *noisy(4000, 3))[0] == "landmark"
 
 
 @pytest.mark.parametrize(
@@ -121,14 +147,16 @@ def test_landmarks_where_cells_cannot_be(limit):
     assert (name, why) == ("landmark", "too many rows"), "nothing was tried"
 
 
-def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
+@pytest.mark.parametrize("error", [InputError, MemoryLimitError])
+def test_what_suits_the_data_where_no_trial_can_be_made(monkeypatch, error):
+    def fails(*_: object) -> None:
+        raise error("no cell has rows of two classes")
+
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", fails)
     X, y = board(1000)
-    model = with_landmarks(60, narrow(memory_limit=28_000_000))
-    run = replace(FitRun.of(model), threads=1)
-    data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    assert are_possible(data, model._settings(run).for_data(data))
-    monkeypatch.setattr(choosing, "AUTO", replace(AUTO, region_work=1e-3))
-    assert not are_possible(data, model._settings(run).for_data(data)), "a region has all rows"
+    model = with_landmarks(60, narrow())
+    assert chosen(model, X, y)[:2] == ("landmark", "too many rows")
+    assert suits_narrow_cells(LANDMARK, *problem(model, X, y), found=0.6) == ""
 
 
 @pytest.mark.slow
@@ -137,7 +165,7 @@ def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):
     model = narrow(tol=0.1)
     first = model.fit(X, y).history_[0]
     assert first["solver"] == "cells"
-    assert "of all rows more right than landmarks" in first["why"]
+    assert "of the others more right than 'landmark'" in first["why"]
     store = store_of(tmp_path / "board.zarr", X, y, chunk_rows=1000)
     with dask.config.set({"dask_odm.read-into-memory": 0}):
         assert model.fit(store).history_[0]["why"] == first["why"]
@@ -163,7 +191,7 @@ def test_cells_for_a_narrower_kernel_where_landmarks_hide_what_it_gains(load_svm
     data = MemoryData.of(run, X, y, np.ones(len(y)), (1.0, 1.0))
     why = suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.6)
     assert bool(why) == narrow
-    assert "with 8 times the γ, cells get" in why or not narrow
+    assert "with 8 times the γ, in trials" in why or not narrow
     assert suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.01).endswith(
         "landmarks find next to nothing"
     )
