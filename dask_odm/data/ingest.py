@@ -180,8 +180,8 @@ def ingest(
         split()  # says what is wrong with the share before anything is read
     weigh_words = text is not None and not isinstance(text, TextRecipe)
     with ExitStack() as stack:
-        options: dict[str, Any] = {"dtype": dtype, "chunk_rows": chunk_rows, "compression": compression, "overwrite": overwrite}
-        writers = [stack.enter_context(StoreWriter(path, **options)) for path in targets]
+        opened = partial(StoreWriter, dtype=dtype, chunk_rows=chunk_rows, compression=compression, overwrite=overwrite)
+        writers = [stack.enter_context(opened(path)) for path in targets]
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
             header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
