@@ -8,6 +8,7 @@ leaves one pyplot figure. It is drawn once, and saved twice: for light pages, an
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ DOCS = Path(__file__).resolve().parent
 SCRIPTS = DOCS / "pictures"
 STYLE = SCRIPTS / "house.mplstyle"
 DRAWN = DOCS / "generated" / "pictures"
+WIDE = 600.0  # points from which on a picture scrolls sideways on a telephone
 INKS = {"light": "#333333", "dark": "#d8d8d8"}
 
 
@@ -80,15 +82,17 @@ class Picture(SphinxDirective):
         self.env.note_dependency(str(script))
         self.env.note_dependency(str(STYLE))
         draw(name)
-        images = (
-            nodes.container()
-        )  # beside a picture that is hidden the theme hides the sentence, too
+        # Beside a picture that is hidden the theme hides the sentence, too.
+        images = nodes.container()
         for theme in INKS:
             uri = f"/generated/pictures/{name}-{theme}.svg"
             images += nodes.image(
                 uri=uri, alt=self.options["alt"], classes=[f"only-{theme}"]
             )
-        figure = nodes.figure("", images, classes=["picture"])
+        text = (DRAWN / f"{name}-light.svg").read_text(encoding="utf-8")
+        width = float(re.findall(r'width="([\d.]+)pt"', text)[0])
+        wide = ["wide"] if width > WIDE else []
+        figure = nodes.figure("", images, classes=["picture", *wide])
         caption = nodes.caption()
         inner = self.parse_content_to_nodes()
         caption += inner[0].children if inner else []

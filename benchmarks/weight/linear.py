@@ -13,6 +13,7 @@ from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier, ODMClassifierCV
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.solution import OnStep, SolverSettings
 
 
 class SummedProblem(PrimalProblem):
@@ -41,7 +42,7 @@ def routes(scale: float) -> Routes:
         f"{n // 4:,} × 8,000 text, or quasi-Newton alone",
         lambda: model.fit(wider, y[: n // 4]),
         linear_routes,
-        descend_rows=lambda problem, *_: _zero(problem),
+        descend_rows=lambda problem, settings, tell, **_: _quasi_newton(problem, settings, tell),
     )
     n = int(1000 * scale)
     rng = np.random.default_rng(0)
@@ -66,7 +67,10 @@ def routes(scale: float) -> Routes:
     )
 
 
-def _zero(problem: linear_routes.SparsePrimal) -> tuple[linear_routes.PrimalSolution[None], np.ndarray]:
-    """Return zero weights as the result of no descent."""
-    zero = linear_routes.PrimalSolution(np.zeros(problem.features.k), np.inf, np.inf, False, [], 0)
-    return zero, np.zeros(len(problem.y))
+def _quasi_newton(
+    problem: linear_routes.SparsePrimal, settings: SolverSettings, tell: OnStep
+) -> tuple[linear_routes.PrimalSolution[None], None]:
+    """Return what quasi-Newton steps from zero find, in the form of a descent."""
+    w = np.zeros(problem.features.k)
+    limits = {"tol": settings.tol, "max_iter": settings.max_iter}
+    return linear_routes.solve_quasi_newton(problem, w, **limits, on_step=tell), None

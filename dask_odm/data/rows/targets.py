@@ -137,8 +137,8 @@ class RealValues:
         return keep, self.scaled(np.where(keep, y, self.mean)), weight
 
     def scaled(self, y: Array) -> Array:
-        """Return targets in units of their deviation from the mean."""
-        return (y - self.mean) / self.unit
+        """Return targets in these units, ``y`` itself if they are its own."""
+        return y if self == RealValues() else (y - self.mean) / self.unit
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""

@@ -133,6 +133,7 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     features = FeatureMap(data.features, fit.kernel.bias)
     count = len(machines)
     needed = 8 * count * (3 * features.k + 2 * data.rows) + (0 if scaling is None else X.data.nbytes)
+    needed += min(CPU_COUNT, count) * (X.data.nbytes + X.indices.nbytes)  # active rows of machines that go on alone
     data.cluster.require(needed, 1, f"{count} machines of {features.k} weights")
     loss = BandLoss(fit.odm, data.total_weight)
     _, y, weight = data.taking_part
