@@ -45,6 +45,8 @@ class AutoLimits:
     trial_rows: int = 1 << 16
     # of so many parts of rows and landmarks a trial has one: of 4, cells have too few rows, and 2 take twice the time
     trial_part: int = 3
+    # standard errors by which cells have to beat landmarks, whose smaller number in trials favours cells (a7a)
+    cells_errors: float = 2.5
     # cells that settings are tried on
     trial_cells: int = 3
 

@@ -215,7 +215,7 @@ def choose_by_trials(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) ->
     except (InputError, MemoryLimitError):
         return choice, fit  # of two, the suited one says best what is wrong
     why = f"{choice.why}; {_in_words(rival, choice, gain, error)}"
-    name = rival if gain > error else choice.solver
+    name = rival if gain > error * (AUTO.cells_errors if rival == "cells" else 1.0) else choice.solver
     logger.info("solver=%r: %s", name, why)
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
 
