@@ -101,7 +101,7 @@ def products(store: SleepingStore, cluster: Cluster) -> None:
 
 def cells(store: SleepingStore, cluster: Cluster) -> None:
     data = SimpleNamespace(
-        held=None, statistics=lambda: None, labelled_rows=store.rows, features=FEATURES, dtype=store.dtype,
+        held=None, statistics=lambda scale=None: None, labelled_rows=store.rows, features=FEATURES, dtype=store.dtype,
         cluster=cluster, in_memory=False,
     )  # fmt: skip
     fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
