@@ -116,7 +116,7 @@ class ODMRegressorCV(RegressionEstimator):
     gammas, lams : array-like or None, default=None
         Values of γ and λ to choose from. None: ranges that suit the data.
     cv : int, float, splitter, splits, or None, default=None
-        How rows are left out: one by one (None), in folds, as one share, or as scikit-learn's splitters say.
+        How rows are left out: in folds, as one share, or as scikit-learn's splitters say. None: one by one.
 
     Attributes
     ----------
