@@ -54,7 +54,7 @@ def ways(folder: Path) -> dict[str, Callable[[], Any]]:
     np.save(folder / ROWS, X)
     np.save(names["npy"], np.column_stack([X, y]))
     np.savez(names["npz"], X=X, y=y)
-    np.save(folder / "scaling.npy", X[:2])
+    Scaling(X[0], X[1]).save(str(folder / "scaling.npy"))
     np.savetxt(names["csv"], np.column_stack([X, y]), delimiter=",")
     (folder / "a.libsvm").write_text("1 1:2 2:3\n0 1:1\n" * 10)
     save_bytes(str(folder / "state"), pickle.dumps({"w": X}))
