@@ -3,7 +3,7 @@
 A page has them as a fence ``:::{picture} maps``, with the option ``:alt:`` and a sentence on what to see. A script
 leaves one pyplot figure. It is drawn once, and saved twice: for light pages, and with a light ink for dark ones.
 
-``python docs/drawing.py maps maps.png`` draws a file, as the README needs one that is there before the site is built.
+``python docs/drawing.py landing docs/landing`` draws the files of the README, which are there before the site is built.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ INKS = {"light": "#333333", "dark": "#d8d8d8"}
 
 
 @contextmanager
-def drawn(name: str) -> Iterator[Any]:
+def drawn(name: str, theme: str = "light") -> Iterator[Any]:
     """Run a script in the style of all pictures, and yield its figure, to be saved in that style."""
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
     with plt.style.context(STYLE), mpl.rc_context({"svg.hashsalt": name}):
+        for key, value in mpl.rcParams.items():
+            if value == INKS["light"]:
+                mpl.rcParams[key] = INKS[theme]
         runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
         yield plt.gcf()
         plt.close("all")
@@ -116,9 +119,13 @@ def setup(app: Any) -> dict[str, bool]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(DOCS))
-    written = BytesIO()
-    with drawn(sys.argv[1]) as figure:
-        figure.savefig(written, bbox_inches="tight", facecolor="white")
-    Image.open(written).convert("RGB").quantize(
-        32, dither=Image.Dither.NONE
-    ).save(sys.argv[2], optimize=True)
+    _, name, path = sys.argv
+    for theme, ground in {"light": "white", "dark": "#0d1117"}.items():
+        written = BytesIO()
+        with drawn(name, theme) as figure:
+            figure.savefig(
+                written, bbox_inches="tight", facecolor=ground, dpi=160
+            )
+        Image.open(written).convert("RGB").quantize(
+            128, dither=Image.Dither.NONE
+        ).save(f"{path}-{theme}.png", optimize=True)

@@ -10,7 +10,7 @@ model.fit(X, y)
 sign = (y == model.classes_[1]) * 2 - 1
 margins = sign * model.decision_function(X)
 
-figure, ax = plt.subplots(figsize=(4.2, 3))
+figure, ax = plt.subplots(figsize=(3.2, 2.6))
 theta = model.theta
 ax.axvspan(1 - theta, 1 + theta, color="C2", alpha=0.3, label="costs nothing")
 ax.hist(margins, 60, color="C0")

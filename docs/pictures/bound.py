@@ -8,7 +8,7 @@ X, y = odm.datasets.make_shells(6000, 10, noise=0.2)
 model = odm.ODMClassifier(lam=1e6, solver="exact", tol=1e-6)
 steps = [step for step in model.fit(X, y).history_ if "gap" in step]
 
-figure, ax = plt.subplots(figsize=(4.2, 3))
+figure, ax = plt.subplots(figsize=(3.2, 2.6))
 gaps = [100 * step["gap"] for step in steps]
 ax.semilogy(range(1, len(gaps) + 1), gaps, "o-")
 ax.axhline(1e-4, color="C3", linestyle="--", label="asked for: tol")

@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 import dask_odm as odm
 
@@ -14,18 +15,43 @@ clear = cover != cover.attrs["_FillValue"]
 sure = model.predict_proba(scene).max("class").compute()
 wrong = (cover != truth.compute()) & clear
 
-figure, axes = plt.subplots(1, 4, figsize=(12, 2.6))
-axes[0].imshow(scene.sel(band="B08"), cmap="gray")
-colours = ListedColormap(["#56B4E9", "#009E73", "#E69F00", "#F0E442"])
-classes = {"cmap": colours, "vmin": 0.5, "vmax": 4.5}
-axes[1].imshow(cover.where(clear), interpolation="nearest", **classes)
-shown = axes[2].imshow(sure, interpolation="nearest", vmin=0.25, vmax=1)
-figure.colorbar(shown, ax=axes[2], shrink=0.7)
-errors = np.where(clear, np.where(wrong, 1.0, 0.0), np.nan)
-errors_only = ListedColormap(["#EEEEEE", "#D55E00"])
-axes[3].imshow(errors, cmap=errors_only, interpolation="nearest")
-share = float(wrong.sum() / clear.sum())
-titles = ["One band", "The map", "Certainty", f"Wrong: {share:.0%}"]
-for ax, title in zip(axes, titles, strict=True):
+figure, axes = plt.subplots(2, 2, figsize=(5.6, 5.3))
+figure.get_layout_engine().set(h_pad=0.1)
+colours = ["#56B4E9", "#009E73", "#E69F00", "#F0E442"]
+maps = {  # values, colours, and their range
+    "A scene (one band)": (scene.sel(band="B08"), "gray", None, None),
+    "The map": (cover.where(clear), ListedColormap(colours), 0.5, 4.5),
+    "How certain it is": (sure, "Purples", 0.25, 1),
+    f"Where it is wrong: {float(wrong.sum() / clear.sum()):.0%}": (
+        np.where(clear, wrong, np.nan),
+        ListedColormap(["0.95", "#A0005A"]),
+        0,
+        1,
+    ),
+}
+for ax, (title, (values, cmap, low, high)) in zip(
+    axes.flat, maps.items(), strict=True
+):
+    shades = plt.get_cmap(cmap).with_extremes(bad="0.6")
+    image = {"cmap": shades, "vmin": low, "vmax": high}
+    ax.imshow(values, interpolation="nearest", **image)
     ax.set(title=title, xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
+certain = axes[1, 0].images[0]
+bar = figure.colorbar(
+    certain,
+    ax=axes,
+    location="bottom",
+    shrink=0.5,
+    aspect=40,
+    ticks=[0.25, 1],
+)
+bar.set_ticklabels(["doubtful", "certain"])
+names = cover.attrs["flag_meanings"].split()
+parts = zip(
+    [*colours, "0.6", "#A0005A"],
+    [*names, "no data (cloud)", "wrong"],
+    strict=True,
+)
+key = [Patch(color=colour, label=name) for colour, name in parts]
+figure.legend(handles=key, loc="outside lower center", ncols=3)
