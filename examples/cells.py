@@ -27,20 +27,37 @@ from dask_odm.solvers import Cells, Landmark
 
 def main(arguments: list[str] | None = None) -> None:
     """Fit landmarks and cells, print their accuracies, and draw the cells."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--cell-rows", type=int, default=500)
-    parser.add_argument("--output", help="File for the plot, such as cells.png; without it there is none.")
+    parser.add_argument(
+        "--output",
+        help="File for the plot, such as cells.png; else none.",
+    )
     options = parser.parse_args(arguments)
 
     X, y = make_chessboard(options.rows, 2, n_squares=8)
     test = make_chessboard(4000, 2, n_squares=8, start=options.rows)
     for solver in (Landmark(50), Cells(options.cell_rows)):
-        clf = odm.ODMClassifier(gamma=5.0, lam=10.0 * options.rows, scale=None, solver=solver, random_state=0).fit(X, y)
-        print(f"{solver!r:<22} {clf.score(*test):.1%} right; 95 % is the best")
+        clf = odm.ODMClassifier(
+            gamma=5.0,
+            lam=10.0 * options.rows,
+            scale=None,
+            solver=solver,
+            random_state=0,
+        ).fit(X, y)
+        print(
+            f"{solver!r:<22} {clf.score(*test):.1%} right; 95 % is the best"
+        )
 
     count = 300  # of points a side
-    sides = [np.linspace(low, high, count) for low, high in zip(X.min(axis=0), X.max(axis=0), strict=True)]
+    sides = [
+        np.linspace(low, high, count)
+        for low, high in zip(X.min(axis=0), X.max(axis=0), strict=True)
+    ]
     points = np.stack([each.ravel() for each in np.meshgrid(*sides)], axis=1)
     cells = clf._model.cells_of(points).reshape(count, count)
     axes = Figure(figsize=(7, 7)).subplots()
@@ -49,8 +66,16 @@ def main(arguments: list[str] | None = None) -> None:
     axes.contourf(*sides, values > 0, levels=1, cmap="coolwarm", alpha=0.5)
     axes.contour(*sides, values, levels=[0.0], colors="white")
     for cell in range(cells.max() + 1):
-        axes.contour(*sides, cells == cell, levels=[0.5], colors="black", linewidths=1.0)
-    axes.set_title(f"{cells.max() + 1} cells of at most {options.cell_rows} rows")
+        axes.contour(
+            *sides,
+            cells == cell,
+            levels=[0.5],
+            colors="black",
+            linewidths=1.0,
+        )
+    axes.set_title(
+        f"{cells.max() + 1} cells of at most {options.cell_rows} rows"
+    )
     axes.figure.savefig(options.output or io.BytesIO(), dpi=150)
 
 

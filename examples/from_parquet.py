@@ -15,25 +15,55 @@ from sklearn.metrics import RocCurveDisplay
 import dask_odm as odm
 
 X, y = odm.datasets.make_overlapping(1000, 4)
-table = pa.Table.from_pandas(pd.DataFrame(X, columns=list("abcd")).assign(label=y))
+table = pa.Table.from_pandas(
+    pd.DataFrame(X, columns=list("abcd")).assign(label=y)
+)
 clf = odm.ODMClassifier()
 
 with TemporaryDirectory() as folder:
     parquet.write_table(table, f"{folder}/train.parquet")
-    odm.ingest(f"{folder}/train.parquet", f"{folder}/from_parquet.zarr", label="label")
-    print("Parquet:", clf.fit(f"{folder}/from_parquet.zarr").score(f"{folder}/from_parquet.zarr"))
+    odm.ingest(
+        f"{folder}/train.parquet",
+        f"{folder}/from_parquet.zarr",
+        label="label",
+    )
+    print(
+        "Parquet:",
+        clf.fit(f"{folder}/from_parquet.zarr").score(
+            f"{folder}/from_parquet.zarr"
+        ),
+    )
 
     feather.write_feather(table, f"{folder}/train.feather")
-    odm.ingest(f"{folder}/train.feather", f"{folder}/from_feather.zarr")  # a column named label is the label
-    print("Feather:", clf.fit(f"{folder}/from_feather.zarr").score(f"{folder}/from_feather.zarr"))
+    # a column named label is the label
+    odm.ingest(f"{folder}/train.feather", f"{folder}/from_feather.zarr")
+    print(
+        "Feather:",
+        clf.fit(f"{folder}/from_feather.zarr").score(
+            f"{folder}/from_feather.zarr"
+        ),
+    )
 
-    odm.ingest(table, f"{folder}/from_table.zarr")  # or a RecordBatchReader, or whatever offers an Arrow stream
-    print("Arrow table:", clf.fit(f"{folder}/from_table.zarr").score(f"{folder}/from_table.zarr"))
+    # or a RecordBatchReader, or whatever offers an Arrow stream
+    odm.ingest(table, f"{folder}/from_table.zarr")
+    print(
+        "Arrow table:",
+        clf.fit(f"{folder}/from_table.zarr").score(
+            f"{folder}/from_table.zarr"
+        ),
+    )
 
 # fit itself takes a table as a frame.
 frame = table.to_pandas()
-print("in memory:", clf.fit(frame[list("abcd")], frame["label"]).score(frame[list("abcd")], frame["label"]))
+print(
+    "in memory:",
+    clf.fit(frame[list("abcd")], frame["label"]).score(
+        frame[list("abcd")], frame["label"]
+    ),
+)
 
 # The same frame judges the model.
-display = RocCurveDisplay.from_estimator(clf, frame[list("abcd")], frame["label"], plot_chance_level=True)
+display = RocCurveDisplay.from_estimator(
+    clf, frame[list("abcd")], frame["label"], plot_chance_level=True
+)
 display.ax_.set_title("ROC of the training rows")

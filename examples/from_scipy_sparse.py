@@ -12,17 +12,24 @@ import scipy.sparse
 
 import dask_odm as odm
 
-X = scipy.sparse.random_array((1000, 500), density=0.02, format="csr", rng=np.random.default_rng(0))
+X = scipy.sparse.random_array(
+    (1000, 500), density=0.02, format="csr", rng=np.random.default_rng(0)
+)
 y = np.where(X @ np.linspace(-1.0, 1.0, 500) > 0, "yes", "no")
 
-clf = odm.ODMClassifier(kernel="linear").fit(X, y)  # any sparse format; rows as CSR
-print(f"linear: accuracy {clf.score(X, y):.3f}, {X.nnz} of {X.shape[0] * X.shape[1]} values held")
+# any sparse format; rows as CSR
+clf = odm.ODMClassifier(kernel="linear").fit(X, y)
+print(
+    f"linear: accuracy {clf.score(X, y):.3f}, "
+    f"{X.nnz} of {X.shape[0] * X.shape[1]} values held"
+)
 
 clf = odm.ODMClassifier(kernel="rbf").fit(X, y)  # made dense tile by tile
 print(f"rbf: accuracy {clf.score(X, y):.3f}")
 
 with TemporaryDirectory() as folder:
-    odm.ingest((X, y), f"{folder}/train.zarr")  # a store is dense: filled block by block
+    # a store is dense: filled block by block
+    odm.ingest((X, y), f"{folder}/train.zarr")
     print("store:", odm.open_store(f"{folder}/train.zarr")["X"].shape)
 
 # A tenth of the rows: most entries are zeros, which nobody holds.

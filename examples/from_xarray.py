@@ -16,8 +16,11 @@ X, y = odm.datasets.make_overlapping(1000, 3)
 days = pd.date_range("2020-01-01", periods=1000)
 bands = ["red", "green", "blue"]
 
-# DataArrays: rows run along the dimension that y shares with X, here the second of X.
-light = xr.DataArray(X.T, dims=("band", "time"), coords={"band": bands, "time": days})
+# DataArrays: rows run along the dimension that y shares with X, here the
+# second of X.
+light = xr.DataArray(
+    X.T, dims=("band", "time"), coords={"band": bands, "time": days}
+)
 cloudy = xr.DataArray(y, dims="time", coords={"time": days})
 clf = odm.ODMClassifier().fit(light, cloudy)
 print("features:", *clf.feature_names_in_)

@@ -11,9 +11,13 @@ from sklearn.metrics.pairwise import chi2_kernel, rbf_kernel
 import dask_odm as odm
 
 X, y = odm.datasets.make_shells(600, 6, noise=0.2)
-X_test, y_test = odm.datasets.make_shells(400, 6, noise=0.2, start=600)  # the rows that follow
+# the rows that follow
+X_test, y_test = odm.datasets.make_shells(400, 6, noise=0.2, start=600)
 low, high = X.min(axis=0), X.max(axis=0)
-P, P_test = ((rows - low) / (high - low) for rows in (X, np.clip(X_test, low, high)))  # χ² is for numbers from 0
+# χ² is for numbers from 0
+P, P_test = (
+    (rows - low) / (high - low) for rows in (X, np.clip(X_test, low, high))
+)
 
 found = {}
 for kernel, options in [
@@ -24,11 +28,16 @@ for kernel, options in [
 ]:
     clf = odm.ODMClassifier(kernel, **options).fit(X, y)
     found[kernel] = clf.score(X_test, y_test)
-    print(f"{kernel:12} accuracy {found[kernel]:.3f}, gap {clf.dual_gap_:.0e}")
+    print(
+        f"{kernel:12} accuracy {found[kernel]:.3f}, gap {clf.dual_gap_:.0e}"
+    )
 
 # Precomputed: values of shape (n, n) to fit, (rows, n) to predict.
 clf = odm.ODMClassifier("precomputed").fit(rbf_kernel(X, gamma=0.2), y)
-print(f"{'precomputed':12} accuracy {clf.score(rbf_kernel(X_test, X, gamma=0.2), y_test):.3f}")
+print(
+    f"{'precomputed':12} accuracy "
+    f"{clf.score(rbf_kernel(X_test, X, gamma=0.2), y_test):.3f}"
+)
 
 # A function of rows (n, d) and (m, d) that returns values (n, m).
 clf = odm.ODMClassifier(chi2_kernel).fit(P, y)
@@ -36,7 +45,10 @@ print(f"{'callable':12} accuracy {clf.score(P_test, y_test):.3f}")
 
 # float64 throughout; by default as the rows come, here float32.
 clf = odm.ODMClassifier(dtype="float64", tol=1e-8).fit(X, y)
-print(f"{'float64':12} {clf.decision_function(X_test).dtype}, gap {clf.dual_gap_:.0e}")
+print(
+    f"{'float64':12} {clf.decision_function(X_test).dtype}, "
+    f"gap {clf.dual_gap_:.0e}"
+)
 
 # A line cannot tell a shell from what is inside it.
 bars = plt.barh(list(found), list(found.values()))

@@ -46,18 +46,28 @@ LINES = {
 }
 
 
-def fitted(X: Any, y: Any, alpha: float | None, most: int, solver: Saddle | Gilbert) -> SaddleSVC:
-    return SaddleSVC(alpha, solver=solver, tol=1e-3, max_iter=most, random_state=0).fit(X, y)
+def fitted(
+    X: Any, y: Any, alpha: float | None, most: int, solver: Saddle | Gilbert
+) -> SaddleSVC:
+    return SaddleSVC(
+        alpha, solver=solver, tol=1e-3, max_iter=most, random_state=0
+    ).fit(X, y)
 
 
 def margins(rows: Rows, most: int, solver: Saddle | Gilbert) -> Curve:
-    """Margins that are certified, half the distance of the hulls at most, over communication."""
+    """Margins that are certified, half the distance of the hulls at most,
+    over communication.
+    """
     history = fitted(*rows[:2], None, most, solver).history_
-    return [record["communication"] for record in history], [float(np.sqrt(record["lower"] / 2)) for record in history]
+    return [record["communication"] for record in history], [
+        float(np.sqrt(record["lower"] / 2)) for record in history
+    ]
 
 
 def accuracies(rows: Rows, most: int, solver: Saddle | Gilbert) -> Curve:
-    """Accuracies over communication: each of a fit that was stopped after so many iterations."""
+    """Accuracies over communication: each of a fit that was stopped after so
+    many iterations.
+    """
     found: Curve = ([], [])
     steps = 1
     while True:
@@ -72,23 +82,36 @@ def accuracies(rows: Rows, most: int, solver: Saddle | Gilbert) -> Curve:
 def accuracies_of_hogwild(rows: Rows, epochs: int) -> Curve:
     sign = np.where(rows[1] == rows[1].max(), 1.0, -1.0)
     test = np.where(rows[3] == rows[1].max(), 1.0, -1.0)
-    states = list(hogwild(rows[0], sign, C=C, epochs=epochs, threads=2, parts=4))
-    return [state.communication(CLIENTS) for state in states], [state.accuracy(rows[2], test) for state in states]
+    states = list(
+        hogwild(rows[0], sign, C=C, epochs=epochs, threads=2, parts=4)
+    )
+    return [state.communication(CLIENTS) for state in states], [
+        state.accuracy(rows[2], test) for state in states
+    ]
 
 
 def figure3(options: argparse.Namespace) -> Figure:
     sets: dict[str, Rows] = {}
-    for name in available(("mushrooms",), options.data) if options.full else ():
+    for name in (
+        available(("mushrooms",), options.data) if options.full else ()
+    ):
         sets[name] = published(name, options.data)
     n, sizes = (10_000, (32, 128, 256)) if options.full else (300, (8,))
-    sets |= {f"synthetic, d = {d}": (*synthetic(n, d), None, None) for d in sizes}
+    sets |= {
+        f"synthetic, d = {d}": (*synthetic(n, d), None, None) for d in sizes
+    }
     most = 3000 if options.full else 200
     found: dict[str, dict[str, Curve]] = {}
     for name, rows in sets.items():
         found[name] = {}
         for line, solver in LINES.items():
-            # blocks of one take an exchange for every feature a sweep: about as many exchanges in all
-            steps = max(16, most // rows[0].shape[1]) if getattr(solver, "block_size", None) else most
+            # blocks of one take an exchange for every feature a sweep: about
+            # as many exchanges in all
+            steps = (
+                max(16, most // rows[0].shape[1])
+                if getattr(solver, "block_size", None)
+                else most
+            )
             measure = partial(margins, rows, steps, solver)
             found[name][line] = options.kept(f"{name} {line}", measure)
         tell(name, "margin", found[name])
@@ -97,39 +120,71 @@ def figure3(options: argparse.Namespace) -> Figure:
 
 def figure6(options: argparse.Namespace) -> Figure:
     sets: dict[str, Rows] = {}
-    for name in available(("phishing", "a7a", "madelon"), options.data) if options.full else ():
+    for name in (
+        available(("phishing", "a7a", "madelon"), options.data)
+        if options.full
+        else ()
+    ):
         sets[name] = published(name, options.data)
     n, sizes = (10_000, (128, 256)) if options.full else (300, (8,))
-    sets |= {f"synthetic, d = {d}": split(*synthetic(n * 10 // 9, d, separable=False)) for d in sizes}
+    sets |= {
+        f"synthetic, d = {d}": split(
+            *synthetic(n * 10 // 9, d, separable=False)
+        )
+        for d in sizes
+    }
     most = 256 if options.full else 16
     found: dict[str, dict[str, Curve]] = {}
     for name, rows in sets.items():
         lines = {
-            "Saddle-DSVC": partial(accuracies, rows, most, LINES["Saddle-DSVC"]),
+            "Saddle-DSVC": partial(
+                accuracies, rows, most, LINES["Saddle-DSVC"]
+            ),
             "Gilbert": partial(accuracies, rows, most, LINES["Gilbert"]),
-            "HOGWILD!": partial(accuracies_of_hogwild, rows, 5 if options.full else 2),
+            "HOGWILD!": partial(
+                accuracies_of_hogwild, rows, 5 if options.full else 2
+            ),
         }
-        found[name] = {line: options.kept(f"{name} {line}", measure) for line, measure in lines.items()}
+        found[name] = {
+            line: options.kept(f"{name} {line}", measure)
+            for line, measure in lines.items()
+        }
         tell(name, "accuracy", found[name])
     return drawn(found, "accuracy")
 
 
 def tell(name: str, what: str, curves: dict[str, Curve]) -> None:
-    """Print the best value of every curve, and what it took to come within a hundredth of the best of all."""
+    """Print the best value of every curve, and what it took to come within a
+    hundredth of the best of all.
+    """
     goal = 0.99 * max(max(values) for _, values in curves.values())
     for line, (units, values) in curves.items():
-        near = [unit for unit, value in zip(units, values, strict=True) if value >= goal]
+        near = [
+            unit
+            for unit, value in zip(units, values, strict=True)
+            if value >= goal
+        ]
         when = f"{near[0]:8,.0f}" if near else f"over {units[-1]:,.0f}"
-        print(f"{name:18} {line:24} {what} {max(values):.4f}  99 % of the best after {when} k·d numbers", flush=True)
+        print(
+            f"{name:18} {line:24} {what} {max(values):.4f}  99 % of the "
+            f"best after {when} k·d numbers",
+            flush=True,
+        )
 
 
 def drawn(found: dict[str, dict[str, Curve]], what: str) -> Figure:
     """A plot of the curves for every data set."""
     figure = Figure(figsize=(4 * len(found), 3.5), layout="constrained")
-    for (name, curves), axes in zip(found.items(), figure.subplots(1, len(found), squeeze=False)[0], strict=True):
+    for (name, curves), axes in zip(
+        found.items(),
+        figure.subplots(1, len(found), squeeze=False)[0],
+        strict=True,
+    ):
         for line, (units, values) in curves.items():
             axes.semilogx(units, values, ".-", label=line)
-        axes.set(title=name, xlabel=f"communication, k·d numbers, k = {CLIENTS}")
+        axes.set(
+            title=name, xlabel=f"communication, k·d numbers, k = {CLIENTS}"
+        )
     figure.axes[0].set_ylabel(what)
     figure.axes[0].legend()
     return figure
@@ -140,20 +195,51 @@ FIGURES = {"figure3": figure3, "figure6": figure6}
 
 def main(arguments: list[str] | None = None) -> None:
     """Make one of the figures, or both of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", nargs="?", choices=list(FIGURES), help="Without it both, one after the other.")
-    parser.add_argument("--full", action="store_true", help="The paper's sizes, and published data where they are.")
-    parser.add_argument("--workers", type=int, default=0, help="Workers of Dask to start; 0: threads of this process.")
-    parser.add_argument("--keep", help="JSON file of what was measured; one that is there is gone on with.")
-    parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="Folder of published data sets.")
-    parser.add_argument("--output", help="File for the figure, such as figure3.png; without it there is none.")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "figure",
+        nargs="?",
+        choices=list(FIGURES),
+        help="Without it both, one after the other.",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="The paper's sizes, and published data where they are.",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        help="Workers of Dask to start; 0: threads of this process.",
+    )
+    parser.add_argument(
+        "--keep",
+        help="JSON file of what was measured; what is there is kept.",
+    )
+    parser.add_argument(
+        "--data",
+        default=os.environ.get("DASK_ODM_DATA"),
+        help="Folder of published data sets.",
+    )
+    parser.add_argument(
+        "--output",
+        help="File for the figure, such as figure3.png; else none.",
+    )
     options = parser.parse_args(arguments)
     options.kept = Kept(options.keep)
-    where: AbstractContextManager[Any] = local_workers(options.workers) if options.workers else nullcontext()
+    where: AbstractContextManager[Any] = (
+        local_workers(options.workers) if options.workers else nullcontext()
+    )
     with warnings.catch_warnings(), where:
         warnings.simplefilter("ignore")  # fits are stopped early on purpose
         for name in [options.figure] if options.figure else FIGURES:
-            FIGURES[name](options).savefig(options.output or io.BytesIO(), dpi=120)
+            FIGURES[name](options).savefig(
+                options.output or io.BytesIO(), dpi=120
+            )
 
 
 if __name__ == "__main__":

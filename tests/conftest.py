@@ -60,7 +60,8 @@ LONG_FILES = {"test_demo.py", "test_examples.py", "test_objects.py", "test_objec
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is not about learning as slow."""
+    """Mark what is not about learning as slow; begin with the longest file, since all of a file is one process's."""
+    items.sort(key=lambda item: item.path.name != "test_memory.py")
     for item in items:
         if item.path.parent.name in LONG_FOLDERS or item.path.name in LONG_FILES:
             item.add_marker(pytest.mark.slow)

@@ -19,6 +19,9 @@ BESIDE = sorted(
     p.relative_to(ROOT).as_posix() for each in ("benchmarks", "tests") for p in ROOT.glob(f"{each}/**/*.md")
 )
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/README.md", *BESIDE, *DOCS)
+SCRIPTS = sorted(
+    p.relative_to(ROOT).as_posix() for each in ("examples", "tutorials") for p in ROOT.glob(f"{each}/*.py")
+)
 LONGEST = 40  # words of a sentence that can be read aloud once
 COLUMNS = 78  # of code, which a page shows without scrolling
 README_WORDS = 350
@@ -127,6 +130,14 @@ def test_code_fits_its_box(page: str) -> None:
     blocks = re.findall(r"^ *```.*?^ *```", text, re.MULTILINE | re.DOTALL)
     long = [line for block in blocks for line in block.splitlines() if len(line) > COLUMNS]
     assert page.startswith(("benchmarks/", "tests/")) or long == []  # those are not on the site
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_code_of_a_script_fits_its_box(script: str) -> None:
+    """Its first string and comments below ``# %%`` are text of its page."""
+    text = (ROOT / script).read_text(encoding="utf-8")
+    code = re.sub(r'\A""".*?"""|^# %%\n(#.*\n)*', "", text, flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in code.splitlines() if len(line) > COLUMNS] == []
 
 
 def test_the_readme_is_read_in_a_minute() -> None:

@@ -111,7 +111,8 @@ print("alarmed: {:.0%} of the ill, {:.0%} of the healthy".format(*alarms))
 
 alarm = clf.predict_proba(X_new)[:, 1] > 1 / 21
 print(
-    f"cost by probabilities: {np.mean(np.where(alarm, y_new == 0, 20 * y_new)):.3f}"
+    "cost by probabilities: "
+    f"{np.mean(np.where(alarm, y_new == 0, 20 * y_new)):.3f}"
 )
 
 # %%
@@ -131,7 +132,8 @@ print(
     )
 )
 print(
-    f"to a doctor: {unclear.mean():.0%}, of whom {y_new[unclear].mean():.0%} are ill"
+    f"to a doctor: {unclear.mean():.0%}, "
+    f"of whom {y_new[unclear].mean():.0%} are ill"
 )
 
 # %%

@@ -53,7 +53,8 @@ axes[0].legend()
 linear = odm.ODMClassifier("linear", scale="standard", lam=1e3).fit(events)
 print(f"linear: {linear.score(new):.1%} of new events right")
 print(
-    f"certificate: at most {linear.dual_gap_:.0e} of the objective is left to gain"
+    "certificate: "
+    f"at most {linear.dual_gap_:.0e} of the objective is left to gain"
 )
 
 # %%
@@ -75,7 +76,8 @@ kernel = odm.ODMClassifier(solver=solver, loo=True, **settings).fit(events)
 print(f"kernel: {kernel.score(new):.1%} of new events right")
 print(f"        {kernel.loo_score_:.1%} of those left out")
 print(
-    f"certificate: at most {kernel.dual_gap_:.1%} left to gain by more landmarks"
+    "certificate: "
+    f"at most {kernel.dual_gap_:.1%} left to gain by more landmarks"
 )
 
 # %%
@@ -110,7 +112,8 @@ cut = np.quantile(left_out[~signal], 0.99)
 X_new, y_new = odm.Store.open(new).sample(50_000, 0)
 values, is_signal = kernel.decision_function(X_new), y_new == store.classes[1]
 print(
-    f"asked for 1 % of the background: {(values[~is_signal] > cut).mean():.2%} pass"
+    "asked for 1 % of the background: "
+    f"{(values[~is_signal] > cut).mean():.2%} pass"
 )
 passes = [(left_out[signal] > cut).mean(), (values[is_signal] > cut).mean()]
 print(

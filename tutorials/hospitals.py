@@ -48,7 +48,8 @@ plain = odm.ODMClassifier("linear", lam=1e3, scale=None, loo=True).fit(
     blood, told, groups=hospital
 )
 print(
-    f"certificate: at most {plain.dual_gap_:.0e} of the objective is left to gain"
+    "certificate: "
+    f"at most {plain.dual_gap_:.0e} of the objective is left to gain"
 )
 print(f"left-out hospitals: {plain.loo_score_:.0%} of the labels right")
 print(f"new patients: {plain.score(new_blood, new_truth):.1%} right")
@@ -81,7 +82,8 @@ print(f"new patients: {robust.score(new_blood, new_truth):.1%} right")
 errors = robust.shard_errors_
 for name in robust.suspects_:
     print(
-        f"hospital {name:2}: {errors[name]:.0%} of its labels contradict the model"
+        f"hospital {name:2}: "
+        f"{errors[name]:.0%} of its labels contradict the model"
     )
 print("those that lied, which only this page knows:", *liars)
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
@@ -99,7 +101,8 @@ final = odm.ODMClassifier("linear", lam=1e3, scale=None, loo=True)
 final.fit(blood[honest], told[honest], groups=hospital[honest])
 worst = final.loo_group_scores_.min()
 print(
-    f"certificate: at most {final.dual_gap_:.0e} of the objective is left to gain"
+    "certificate: "
+    f"at most {final.dual_gap_:.0e} of the objective is left to gain"
 )
 print(
     f"left-out hospitals: {final.loo_score_:.1%} right, the worst {worst:.0%}"

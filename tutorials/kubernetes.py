@@ -38,7 +38,8 @@ train:
   model: /data/model.zarr
   minWorkers: 2
   args: [--kernel, rbf, --gamma, "0.1", --lam, "1e4", --scale, standard,
-         --solver, landmark, --n-landmarks, "150", --certify, --random-state, "0"]
+         --solver, landmark, --n-landmarks, "150", --certify,
+         --random-state, "0"]
 """
 train = yaml.safe_load(VALUES)["train"]
 
@@ -86,7 +87,8 @@ def job(model, workers):
         LocalCluster(n_workers=workers, **here) as cluster,
     ):
         command = f"fit {data}/train.zarr {data}/{model} --wait 10m"
-        command += f" --scheduler {cluster.scheduler_address} --min-workers {workers}"
+        command += f" --scheduler {cluster.scheduler_address}"
+        command += f" --min-workers {workers}"
         command += f" --checkpoint {data}/{model}.checkpoint.zarr --resume"
         main([*shlex.split(command), *train["args"]], standalone_mode=False)
 

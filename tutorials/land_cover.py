@@ -54,7 +54,8 @@ print(
     f"{clf.missing_rows_} labelled pixels are under clouds and took no part"
 )
 print(
-    f"right when left out: {single:.1%} of single pixels, {apart:.1%} of squares"
+    f"right when left out: {single:.1%} of single pixels, "
+    f"{apart:.1%} of squares"
 )
 
 # %%
@@ -65,7 +66,8 @@ print(
 # is lower by more than this share. It does not say that the model is good; the scores above do.
 
 print(
-    f"certificate: at most {clf.dual_gap_:.1e} of the objective is left to gain"
+    "certificate: "
+    f"at most {clf.dual_gap_:.1e} of the objective is left to gain"
 )
 clf
 
@@ -77,9 +79,8 @@ clf
 # memory: ``clf.predict(cube).to_zarr("cover.zarr")``. This one is small.
 
 found, truth, best = clf.predict(cube).load(), truth.load(), best.load()
-clear = (
-    best != 0
-)  # the best rule has no answer under clouds, and neither has the model
+# the best rule has no answer under clouds, and neither has the model
+clear = best != 0
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
 for ax, title, image in zip(
     axes,

@@ -99,11 +99,13 @@ for share in (0.01, 0.03, 0.1, 0.3, 1, 3):
 lam = max(shares, key=shares.get) * train.rows
 clf = odm.ODMClassifier("linear", lam=lam, random_state=0).fit(train)
 print(
-    f"certificate: at most {clf.dual_gap_:.0e} of the objective is left to gain"
+    "certificate: "
+    f"at most {clf.dual_gap_:.0e} of the objective is left to gain"
 )
 for name in ("train", "test"):
     print(
-        f"{name}: {clf.score(place / f'{name}.zarr'):.1%} of the letters right"
+        f"{name}: "
+        f"{clf.score(place / f'{name}.zarr'):.1%} of the letters right"
     )
 
 # %%
@@ -125,7 +127,8 @@ for desk, weights in zip(clf.classes_, clf.coef_, strict=True):
     largest = np.argsort(-weights[indices])[:30]
     known = np.isin(largest, own[DESKS.index(desk)]).mean()
     print(
-        f"{desk:9} {' '.join(words[largest[:4]]):40} {known:.0%} of the 30 are its own"
+        f"{desk:9} {' '.join(words[largest[:4]]):40} {known:.0%} of the 30 "
+        "are its own"
     )
 
 # %%
