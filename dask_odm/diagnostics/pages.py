@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from io import StringIO
 from typing import Any
 
+from dask_odm.diagnostics.plotting import COLOURS
 from dask_odm.errors import InputError
 from dask_odm.html import safe
 
@@ -54,12 +55,14 @@ def page(title: str, first: Iterable[str], parts: Iterable[str]) -> str:
 def picture(plot: Callable[[], Any]) -> str:
     """Return a picture as SVG, or "" if there is nothing to draw, or no Matplotlib to draw with."""
     try:
+        from cycler import cycler
         from matplotlib import rc_context
     except ImportError:
         return ""
     out = StringIO()
     # labels with a dollar are no formulas, and the same picture has the same bytes
-    with rc_context({"text.parse_math": False, "svg.hashsalt": "dask_odm"}):
+    cycle = cycler(color=COLOURS)
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "dask_odm", "axes.prop_cycle": cycle}):
         try:
             figure = plot().figure
         except InputError:  # there is nothing to draw
