@@ -45,7 +45,8 @@ def _cell(value: Any) -> str:
 def card(title: str, facts: Sequence[tuple[str, Any]], *more: str) -> str:
     """Return the HTML of an object for a notebook: a title, its facts that are not None, and other tables."""
     known = table([], [fact for fact in facts if fact[1] is not None])
-    return "\n".join(["<div>", f"<strong>{safe(title)}</strong>", known, *more, "</div>"])
+    style = "<style>div.odm-card td { padding-right: 1em; text-align: left; vertical-align: top; }</style>"
+    return "\n".join(['<div class="odm-card">', style, f"<strong>{safe(title)}</strong>", known, *more, "</div>"])
 
 
 def folded(title: str, inner: str) -> str:

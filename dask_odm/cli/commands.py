@@ -176,7 +176,8 @@ def update(model: str, store: str, target: str, overwrite: bool, as_json: bool) 
     check_target(target, "model", overwrite=overwrite)
     learner: Any = odm.load_model(model)
     if not hasattr(learner, "update"):
-        raise InputError(f"'{model}' is a {type(learner).__name__}, which learns more rows by fit --start.")
+        how = "more rows by fit --start" if "warm_start" in learner.get_params() else "all rows anew by fit"
+        raise InputError(f"'{model}' is of {type(learner).__name__}, which learns {how}.")
     with progress_shown():
         learner.update(odm.Store.open(store).path)
         learner.save(target, overwrite=overwrite)

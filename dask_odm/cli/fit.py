@@ -214,9 +214,8 @@ def _started(path: str, learner: Any) -> Any:
     """Return the model at ``path`` with the parameters of ``learner``, to start from what it found."""
     last = odm.load_model(path)
     if type(last) is not type(learner) or "warm_start" not in learner.get_params():
-        raise InputError(
-            f"--start: '{path}' is a {type(last).__name__}, and a {type(learner).__name__} does not start from it."
-        )
+        name = type(learner).__name__
+        raise InputError(f"--start: '{path}' is of {type(last).__name__}, and {name} does not start from it.")
     return last.set_params(**learner.get_params() | {"warm_start": True})
 
 

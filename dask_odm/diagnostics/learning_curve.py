@@ -82,7 +82,7 @@ def learning_curve(
         An estimator other than `ODMClassifier`; invalid shares; groups for a store; several scores; X, y and groups of
         different lengths; or as `ODMClassifier.fit` and `loo_score`.
     """
-    if not hasattr(model, "loo") or not hasattr(model, "lam"):
+    if not hasattr(model, "loo_score"):
         raise InputError(f"learning curves are of an ODMClassifier. Got {type(model).__name__} instead.")
     if not isinstance(scoring, str) and not callable(scoring):
         raise InputError(f"a learning curve is of one score. Got {scoring!r} instead.")

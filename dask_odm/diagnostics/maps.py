@@ -11,12 +11,14 @@ import numpy as np
 from dask_odm.data.readers.sources import computed
 from dask_odm.diagnostics.plotting import COLOURS, new_axes, ticks
 from dask_odm.errors import InputError
+from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import cube_to_predict
 from dask_odm.models.predict import label_block
 from dask_odm.printing import short
 from dask_odm.typing import Array
 
 MOST_CELLS = 1_000_000  # that are predicted for a picture
+NO_DATA = 0.6  # grey of cells that miss a feature
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,7 @@ def map_of(model: Any, X: Any) -> CubeMap:
     if several:
         largest = np.partition(found, -2, axis=-1)
         values = scores.isel({scores.dims[-1]: 0}, drop=True).copy(data=largest[..., -1] - largest[..., -2])
-    return CubeMap(values, np.where(missing, -1, codes), list(map(short, model.classes_.tolist())), step)
+    return CubeMap(values, np.where(missing, -1, codes), list(map(short, class_names(model))), step)
 
 
 def plot_classes(found: CubeMap) -> Any:
@@ -89,12 +91,14 @@ def plot_classes(found: CubeMap) -> Any:
     colors = ListedColormap(COLOURS) if few else colormaps["tab20" if count <= 20 else "nipy_spectral"]
     place = np.arange(count) if count <= 20 else np.linspace(0.0, 1.0, count)
     picture = np.ones((*found.codes.shape, 4))
+    picture[..., :3] = NO_DATA
     known = found.codes >= 0
     picture[known] = colors(place)[found.codes[known]]
-    ax = _drawn(found, picture)
+    ax = _drawn(found, picture, "Predicted class")
     if count <= 20:
         patches = [Patch(color=colors(place[i]), label=name) for i, name in enumerate(ticks(found.classes))]
-        ax.figure.legend(handles=patches, loc="outside right upper")
+        patches += [] if known.all() else [Patch(color=str(NO_DATA), label="no data")]
+        ax.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
 
 
@@ -108,7 +112,7 @@ def plot_values(found: CubeMap) -> Any:
     return ax
 
 
-def _drawn(found: CubeMap, picture: Array, **options: Any) -> Any:
+def _drawn(found: CubeMap, picture: Array, title: str = "", **options: Any) -> Any:
     """Draw a picture over the last two dimensions of rows, at the first place of the others; north is up."""
     dims = found.values.dims
     if len(dims) < 2:
@@ -121,5 +125,5 @@ def _drawn(found: CubeMap, picture: Array, **options: Any) -> Any:
         picture = picture[:, ::-1]
     ax = new_axes()
     ax.imshow(picture, interpolation="nearest", **options)
-    ax.set(xlabel=short(dims[-1]), ylabel=short(dims[-2]), xticks=[], yticks=[])
+    ax.set(title=title, xlabel=short(dims[-1]), ylabel=short(dims[-2]), xticks=[], yticks=[])
     return ax

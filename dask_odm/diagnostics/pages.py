@@ -32,8 +32,8 @@ summary h2 { display: inline; font-size: 1.15rem; }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
-figure { margin: 1rem 0; background: #fff; }
-figure svg { max-width: 100%; height: auto; }
+figure { margin: 1rem 0; text-align: center; }
+figure svg { max-width: 100%; height: auto; fill: currentColor; }
 """
 
 
@@ -60,13 +60,20 @@ def picture(plot: Callable[[], Any]) -> str:
     except ImportError:
         return ""
     out = StringIO()
-    # labels with a dollar are no formulas, and the same picture has the same bytes
-    cycle = cycler(color=COLOURS)
-    with rc_context({"text.parse_math": False, "svg.hashsalt": "dask_odm", "axes.prop_cycle": cycle}):
+    # labels with a dollar are no formulas, the same picture has the same bytes, and the page's colours are behind it
+    with rc_context(
+        {
+            "text.parse_math": False,
+            "svg.hashsalt": "dask_odm",
+            "figure.facecolor": "none",
+            "axes.facecolor": "none",
+            "axes.prop_cycle": cycler(color=COLOURS),
+        }
+    ):
         try:
             figure = plot().figure
         except InputError:  # there is nothing to draw
             return ""
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    text = out.getvalue()
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    text = out.getvalue().replace("stroke: #000000", "stroke: currentColor")  # black letters name no colour
     return f"<figure>{text[text.index('<svg') :]}</figure>"

@@ -163,9 +163,9 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
         ax=ax, cmap="Blues", im_kw={"vmin": 0.0, "vmax": 1.0}, include_values=few, xticks_rotation=0 if few else 90
     )
     if few:
-        for text, count in zip(shown.text_.flat, counts.flat, strict=True):
-            text.set_text(str(count))
-    ax.set(xlabel="predicted", ylabel="true", title="Confusion, as shares of the rows of a class")
+        for text, share, count in zip(shown.text_.flat, shares.flat, counts.flat, strict=True):
+            text.set(text=f"{share:.0%}\n({count})", fontsize=10 if classes <= 6 else 6)
+    ax.set(xlabel="predicted", ylabel="true", title="Confusion, as shares of each true class")
     return ax
 
 

@@ -41,6 +41,7 @@ from dask_odm.diagnostics.report_sections import (
 )
 from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.errors import InputError
+from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
@@ -212,7 +213,11 @@ class _Rows:
 def _judged(model: Any, rows: _Rows) -> Any:
     """Compare predictions with the labels or targets of rows."""
     keeps = rows.store.rows <= 5_000_000  # margins that are held
-    return evaluate(model, rows.store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, rows.store)
+    if not hasattr(model, "classes_"):
+        return compare(model, rows.store)
+    found = evaluate(model, rows.store, keep_margins=keeps)
+    found.classes = class_names(model)
+    return found
 
 
 def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> Iterable[str]:

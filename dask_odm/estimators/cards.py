@@ -13,7 +13,7 @@ from dask_odm.html import MOST_LINES, card, folded, table
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.printing import short
 
-FIRST = {"Classes", "Rows", "Features", "Certificate", "Score of the training rows, left out"}  # seen without a click
+FIRST = {"Classes", "Rows", "Features", "Certificate", "Left out"}  # seen without a click
 
 
 @cache
@@ -27,11 +27,22 @@ def documentation() -> str:
     return f"{found.rstrip('/')}/" if found else ""
 
 
+def class_names(model: Any) -> list[Any]:
+    """Return the classes of a fitted classifier, by the meanings that its labels came with if these were codes."""
+    cube = model._schema.cube
+    return list(model._codes.meanings) if cube is not None and cube.words else model.classes_.tolist()
+
+
+def scored(model: Any, score: float) -> str:
+    """Return a score of a model with its name."""
+    return f"accuracy {score:.1%}" if hasattr(model, "classes_") else f"R² {score:.3f}"
+
+
 def facts_of(model: Any) -> list[tuple[str, Any]]:
     """Return solver, sizes, certificate and time of a fitted estimator; None for what it does not have."""
     history = getattr(model, "history_", [])
     first, last = (history[0], history[-1]) if history else ({}, {})
-    gap = getattr(model, "dual_gap_", None)
+    gap, left = (getattr(model, name, None) for name in ("dual_gap_", "loo_score_"))
     solver = first.get("solver")
     support = model._model.support.shape[0] if isinstance(model._model, KernelModel) else None
     one_machine = "machine" not in last
@@ -40,14 +51,14 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
         ("Learned by", ": ".join(filter(None, (solver, first.get("why")))) or None),
         (
             "Classes",
-            ", ".join(map(short, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None,
+            ", ".join(map(short, class_names(model)[:MOST_LINES])) if hasattr(model, "classes_") else None,
         ),
         ("Rows", model._schema.rows),
         ("Features", model._model.features),
         ("Landmarks" if solver == "landmark" else "Support rows", support),
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),
         ("Objective", last.get("objective") if one_machine else None),
-        ("Score of the training rows, left out", getattr(model, "loo_score_", None)),
+        ("Left out", None if left is None else f"{scored(model, left)} on training rows left out"),
         (
             "Seconds of the last fit, without the search" if searched else "Seconds",
             last.get("seconds") if one_machine else None,  # each machine counts its own
@@ -61,7 +72,8 @@ def _certificate(gap: float, solver: str | None) -> str:
         asked = "; a fit with solver=dask_odm.solvers.Landmark(certify=True) does" if solver == "landmark" else ""
         return f"none: the solver does not know how far the optimum is{asked}"
     of_regions = ", each region for its own rows" if solver == "cells" else ""
-    return f"the objective is at most {gap:.1e} of itself above the least that any model of this kind has{of_regions}"
+    ended = f"training ended within {100.0 * gap:.2g}% of the optimum of its objective (proven){of_regions}"
+    return f"{ended}; this says nothing about how well it predicts"
 
 
 class NotebookCard(BaseEstimator):
@@ -92,4 +104,4 @@ class NotebookCard(BaseEstimator):
         rest = [fact for fact in known if fact[0] not in FIRST]
         tables = [self.column_recipe_._repr_html_()] if hasattr(self, "column_recipe_") else []
         shown = [fact for fact in known if fact[0] in FIRST]
-        return card("What was learned", shown, folded("How", "".join([table([], rest), *tables])))
+        return card("What was learned", shown, folded("How it was fitted", "".join([table([], rest), *tables])))

@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from dask_odm.data.rows.scaling import SCALINGS
@@ -18,7 +17,7 @@ from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFamily
-from dask_odm.estimators.search.search_fit import SearchFit, splits_of
+from dask_odm.estimators.search.search_fit import SearchFit, several, splits_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.family import Family
@@ -178,7 +177,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         return self
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
-        kernels = None if isinstance(self.kernel, str) else self._several("kernel")
+        kernels = None if isinstance(self.kernel, str) else several(self, "kernel", ODMClassifier)
         solvers = None if isinstance(self.solver, str | SolverObject) else self._several_solvers()
         shared = set(self._get_param_names()) & set(ODMClassifier._get_param_names())
         first = {
@@ -188,7 +187,9 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         }
         if more.get("places") and more.get("groups") is None:
             advise_groups()
-        axes: dict[str, Any] = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
+        axes: dict[str, Any] = {
+            name: None if getattr(self, name) is None else several(self, name, ODMClassifier) for name in AXES
+        }
         plain = ODMClassifier(**first)
         return SearchFit(
             run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=splits_of(self.cv, more.get("groups")),
@@ -207,23 +208,9 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         first = {} if self.refit is None else {self.refit: found[self.refit]}
         return first | found or None
 
-    def _several(self, name: str) -> tuple[Any, ...]:
-        """Return the values of a parameter to choose from, each checked like the parameter of one value."""
-        given = getattr(self, name)
-        numbers = name in AXES
-        found = as_input_error(lambda: np.asarray(given, dtype=np.float64 if numbers else object))
-        if found.ndim != 1 or not len(found):
-            one = "" if numbers else "one value, or "
-            raise InputError(f"{name} must be {one}a sequence of one or more. Got {given!r} instead.")
-        values = tuple(dict.fromkeys(found.tolist()))
-        for value in values if name != "solver" else ():
-            one_value: Any = ODMClassifier(**{name[:-1]: value}) if numbers else type(self)(value)
-            as_input_error(one_value._validate_params)
-        return values
-
     def _several_solvers(self) -> tuple[Landmark, ...]:
         """Return the `Landmark` objects to choose from, one per number of landmarks."""
-        solvers = self._several("solver")
+        solvers = several(self, "solver", ODMClassifier)
         for solver in solvers:
             if not isinstance(solver, Landmark):
                 raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "

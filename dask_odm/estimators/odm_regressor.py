@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -82,21 +83,22 @@ class RegressionFamily(Family[RegressionFit]):
 
 def units_of(y: Array, weight: Array) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
-    mean = float(np.average(y, weights=weight))
-    unit = float(np.sqrt(np.average((y - mean) ** 2, weights=weight)))
-    return RealValues(mean, unit if unit > 1e-12 * abs(mean) else 1.0)
+    power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
+    near = np.ldexp(y, -power)
+    mean = float(np.average(near, weights=weight))
+    unit = float(np.sqrt(np.average((near - mean) ** 2, weights=weight)))
+    return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
 
 
 def _left_out(values: Array, y: Array, weight: Array, targets: RealValues) -> dict[str, Any]:
     """Return the fitted attributes that follow from left-out ``values`` (n,), NaN for rows that take no part."""
     counted = np.flatnonzero(weight)
-    residuals = targets.unit * (values - y)[counted]
+    residuals = (values - y)[counted]
     units = weight[counted]
-    square = float(np.average(residuals**2, weights=units))
     return {
         "loo_prediction_": targets.mean + targets.unit * values,
-        "loo_score_": 1.0 - square / targets.unit**2,
-        "conformity_": conformity_table(-np.abs(residuals), np.ones(len(counted), np.int64), units, 2),
+        "loo_score_": float(1.0 - np.average(residuals**2, weights=units)),
+        "conformity_": conformity_table(-targets.unit * np.abs(residuals), np.ones(len(counted), np.int64), units, 2),
     }
 
 
@@ -208,8 +210,6 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
-        if not 0.0 < coverage < 1.0:
-            raise InputError(f"coverage must be in (0, 1). Got {coverage!r} instead.")
         radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
         cube = self._cube_to_predict(X)
         if cube is None:

@@ -6,15 +6,19 @@ from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from dask_odm.estimators.groups import numbered
-from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_estimator import advise_groups
-from dask_odm.estimators.odm_regressor import RegressionEstimator, RegressionFamily, RegressionFit, units_of
+from dask_odm.estimators.odm_regressor import (
+    ODMRegressor,
+    RegressionEstimator,
+    RegressionFamily,
+    RegressionFit,
+    units_of,
+)
 from dask_odm.estimators.search.recipe import results_of
-from dask_odm.estimators.search.search_fit import Splitter, splits_of
+from dask_odm.estimators.search.search_fit import Splitter, several, splits_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, solver_object, solver_word, with_parameters
 from dask_odm.learning.training.family import Family
@@ -28,7 +32,6 @@ from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
 BOTH = ("rbf", "laplacian")
-AXES = ("gammas", "lams")
 SHARES = tuple(10.0 * share for share in TUNING.shares)  # λ/M: targets are seldom as noisy as classes
 
 
@@ -176,18 +179,14 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
         groups = more.get("groups")
         if more.get("places") and groups is None:
             advise_groups()
-        named = BOTH if self.kernel is None else self.kernel
-        kernels = (named,) if isinstance(named, str) else tuple(named)
-        for kernel in kernels:
-            as_input_error(type(self)(kernel)._validate_params)
+        named = (self.kernel,) if isinstance(self.kernel, str) else BOTH
+        kernels = named if isinstance(self.kernel, str | None) else several(self, "kernel", ODMRegressor)
         first = type(self)(**self.get_params(deep=False) | {"kernel": kernels[0]})
-        values = {name: None if each is None else _ascending(each) for name, each in vars(self).items() if name in AXES}
         return RegressionSearch.of(
-            first, own, run, (), word=solver_word(self.solver), kernels=kernels, gammas=values["gammas"],
-            lams_tried=values["lams"], cv=splits_of(self.cv, groups),
+            first, own, run, (), word=solver_word(self.solver), kernels=kernels, gammas=self._ascending("gammas"),
+            lams_tried=self._ascending("lams"), cv=splits_of(self.cv, groups),
             left_out=numbered(groups) if groups is not None and self.cv is None else None,
         )  # fmt: skip
 
-
-def _ascending(values: Any) -> tuple[float, ...]:
-    return tuple(as_input_error(lambda: np.unique(np.asarray(values, dtype=np.float64)).tolist()))
+    def _ascending(self, name: str) -> tuple[float, ...] | None:
+        return None if getattr(self, name) is None else tuple(sorted(several(self, name, ODMRegressor)))

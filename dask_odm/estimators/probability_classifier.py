@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from numbers import Real
 from types import MethodType
 from typing import Any, Self, cast
 
@@ -131,14 +130,12 @@ class ProbabilityClassifier(StoreClassifier):
             `calibrate`.
         """
         check_is_fitted(self)
-        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
-            raise InputError(f"coverage must be a number between 0 and 1. Got {coverage!r} instead.")
         if not hasattr(self, "conformity_"):
             raise InputError(
                 "sets need rows that the model did not learn from: fit with loo=True, and with multi_class='ovr' if "
                 "there are more than two classes, or call calibrate(X, y)."
             )
-        thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
+        thresholds = thresholds_of(self.conformity_, coverage, by_class=by_class)
         return self._answered(X, sets, "set", bool, (False, False), thresholds, self._threshold)
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

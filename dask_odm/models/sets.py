@@ -9,8 +9,11 @@ world*, 2005). Of rows that were held out, the set holds the own class of a new 
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 
+from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 POINTS = 2049  # coverages of a table, equally spaced from 0 to 1
@@ -43,7 +46,12 @@ def _thresholds(own: Array, weight: Array) -> Array:
 
 
 def thresholds_of(table: Array, coverage: float, *, by_class: bool) -> Array:
-    """Return the threshold of each class for a coverage in (0, 1), (classes,), from a `conformity_table`."""
+    """Return the threshold of each class for a coverage in (0, 1), (classes,), from a `conformity_table`.
+
+    Raises InputError for another coverage.
+    """
+    if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
+        raise InputError(f"coverage must be a number between 0 and 1. Got {coverage!r} instead.")
     column = table[:, int(np.ceil(coverage * (POINTS - 1) - 1e-9))]
     return column[:-1] if by_class else np.full(len(column) - 1, column[-1])
 

@@ -335,9 +335,9 @@ def test_more_rows_are_learned_from_the_model_of_the_first(tmp_path):
     np.testing.assert_array_equal(updated.coef_, whole.coef_)
 
     refused = run("fit", tmp_path / "all.zarr", tmp_path / "c.zarr", "--start", tmp_path / "updated.zarr", status=2)
-    assert "is a MDDRidge, and a ODMClassifier does not start from it" in refused.stderr
+    assert "is of MDDRidge, and ODMClassifier does not start from it" in refused.stderr
     refused = run("update", tmp_path / "a.zarr", tmp_path / "all.zarr", tmp_path / "c.zarr", status=2)
-    assert "is a ODMClassifier, which learns more rows by fit --start" in refused.stderr
+    assert "is of ODMClassifier, which learns more rows by fit --start" in refused.stderr
 
 
 def test_groups_are_left_out_and_a_curve_is_told(tmp_path):

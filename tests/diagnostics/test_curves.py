@@ -102,7 +102,9 @@ def test_pictures(found, tmp_path):
     model, evaluation, path = found
     assert plot_roc(evaluation).get_lines()[0].get_xdata()[-1] == 1.0
     shown = plot_confusion(evaluation)
-    assert [text.get_text() for text in shown.texts] == list(map(str, evaluation.confusion.ravel()))
+    counts = evaluation.confusion
+    cells = zip((counts / counts.sum(axis=1, keepdims=True)).ravel(), counts.ravel(), strict=True)
+    assert [text.get_text() for text in shown.texts] == [f"{share:.0%}\n({count})" for share, count in cells]
     assert [label.get_text() for label in shown.get_xticklabels()] == ["-1.0", "1.0"]
     said, share = plot_reliability(evaluation).get_lines()[-1].get_data()
     assert len(said) == len(share) > 3

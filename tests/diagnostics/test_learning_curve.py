@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from dask_odm import ODMClassifier, Store, learning_curve
+from dask_odm import ODMClassifier, ODMRegressor, Store, learning_curve
 from dask_odm.diagnostics.learning_curve import LearningCurve
 from dask_odm.errors import InputError
 from small_problems import blobs
@@ -73,6 +73,11 @@ def test_a_store_and_groups(rows, tmp_path):
     assert together.scores[0] == model.loo_score_
     with pytest.raises(InputError, match="rows in memory"):
         learning_curve(MODEL, store, groups=groups)
+
+
+def test_a_regressor_has_no_curve(rows):
+    with pytest.raises(InputError, match="are of an ODMClassifier"):
+        learning_curve(ODMRegressor(), *rows)
 
 
 @pytest.mark.parametrize("shares", [(), (0.0, 1.0), (0.5, 0.5), (1.0, 0.5), (0.5, 1.5)])

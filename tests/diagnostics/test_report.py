@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from html import unescape
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_two_classes(store, tmp_path):
     assert page.cells[page.cells.index("Score of the training rows, left out") + 1] == f"{model.loo_score_:.4g}"
     assert set(HOSTILE) <= set(page.cells)
     assert {"yes <b>", "no & more"} <= set(page.cells)
-    assert "at most" in page.cells[page.cells.index("Certificate") + 1]
+    assert "of the optimum" in page.cells[page.cells.index("Certificate") + 1]
     again = (tmp_path / "report.html").read_bytes()
     assert b"<h1>ODMClassifier, 2 classes, on rows.zarr</h1>" in again
     reported(model, store, tmp_path)
@@ -84,13 +85,15 @@ def test_the_first_screen_says_how_good_beside_chance_and_whether_to_trust_it(st
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     first, folds = text.split("<main>")
     facts = evaluate(model, store).facts()
-    for score in ("accuracy", "balanced_accuracy", "auc"):
-        assert f"<strong>{facts[score]:.1%}</strong>" in first
-    assert first.count("by chance 50.0%") == 3
-    assert f"training rows score {model.loo_score_:.4g} if left out, and these rows {facts['accuracy']:.4g}" in first
+    for score, form in {"accuracy": ".1%", "balanced_accuracy": ".1%", "auc": ".3f"}.items():
+        assert f"<strong>{facts[score]:{form}}</strong>" in first
+    assert (first.count("by chance 50.0%"), first.count("by chance 0.500")) == (2, 1)
+    left = f"accuracy {model.loo_score_:.1%} on training rows left out, accuracy {facts['accuracy']:.1%} on the rows"
+    assert left in first
     assert f"off by {facts['calibration_error']:.1%}" in first
-    assert f"at most {model.dual_gap_:.1e}" in first
+    assert f"within {100 * model.dual_gap_:.2g}% of the optimum" in first
     assert first.count("<svg") == 1
+    assert not re.search("(fill|stroke): #(0{6}|f{6})", text), "pictures have the ink of the page, and no ground"
     assert folds.count("<details>") == folds.count("<h2>") == text.count("<h2>")
     ridge = odm.MDDRidge().fit(rows()[0], rows()[0][:, 0])
     reported(ridge, (rows(seed=7)[0], rows(seed=7)[0][:, 1]), tmp_path)
@@ -217,6 +220,16 @@ class TestCubes:
         page = reported(model, cube, tmp_path, y=labels, importance=False)
         assert page.headings[:4] == ["What was learned", "Map", "How good it is", "By class"]
         assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(cube, labels), abs=1e-4)
+
+    def test_codes_are_called_by_their_meanings(self, tmp_path):
+        labels = labels_of("codes")[0].assign_attrs(flag_values=np.array([3, 4]), flag_meanings="water land")
+        model = odm.ODMClassifier(lam=100, scale="minmax").fit(scene(), labels)
+        page = reported(model, scene(), tmp_path, y=labels, importance=False)
+        assert page.cells[page.cells.index("Classes") + 1] == "water, land"
+        assert list(of_classes(page)) == ["water", "land"]
+        assert page.cells.count("water") == 3, "cells, precision, confusion"
+        text = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert {"Predicted class", "no data", "water"} <= set(re.findall("<!-- (.*?) -->", text))
 
     @pytest.mark.parametrize("named", [True, False])
     def test_labels_and_more_among_the_variables(self, tmp_path, named):

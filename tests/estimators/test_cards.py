@@ -48,15 +48,15 @@ def test_a_fitted_model_tells_what_it_learned_below_scikit_learns_diagram(model,
     assert html.index("sk-container-id") < html.index("What was learned")
     assert html.count("<script") == clone(model)._repr_html_().count("<script")
     assert not any(name in html for name in HOSTILE if "<" in name)
-    found = told(html[html.index("<div>\n<strong>") :])
+    found = told(html[html.index('<div class="odm-card">') :])
     assert found["Rows"] == "300"
     assert found["Features"] == "3"
     assert found["Classes"] == ", ".join(model.classes_)
     assert found["Support rows"] == str(len(model.support_))
-    assert found["Score of the training rows, left out"] == f"{model.loo_score_:.4g}"
-    assert f"at most {model.dual_gap_:.1e}" in found["Certificate"]
+    assert found["Left out"] == f"accuracy {model.loo_score_:.1%} on training rows left out"
+    assert f"within {100 * model.dual_gap_:.2g}% of the optimum" in found["Certificate"]
     assert found["Learned by"].startswith("exact: ")
-    assert model._repr_mimebundle_()["text/html"].endswith(html[html.index("<div>\n<strong>") :])
+    assert model._repr_mimebundle_()["text/html"].endswith(html[html.index('<div class="odm-card">') :])
     model.save(tmp_path / "model.zarr")
     assert odm.load_model(tmp_path / "model.zarr")._card() == model._card()
     with config_context(display="text"):
@@ -80,7 +80,7 @@ def test_other_models_have_cards(model, store):
 @pytest.mark.parametrize("entry", ESTIMATORS.values(), ids=list(ESTIMATORS))
 def test_an_estimator_that_is_not_fitted_looks_like_scikit_learns(entry):
     estimator = entry.load()()
-    assert estimator._repr_html_().count("<div>\n<strong>") == 0
+    assert estimator._repr_html_().count('<div class="odm-card">') == 0
     assert type(estimator)._repr_html_ is BaseEstimator._repr_html_
 
 

@@ -14,6 +14,7 @@ from sklearn.model_selection import GroupKFold
 from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
 from dask_odm.cli import main
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
+from dask_odm.methods.search.trials import explained
 from dask_odm.solvers import Landmark
 from small_stores import store_of
 
@@ -143,13 +144,40 @@ def test_constant_targets_are_predicted():
     np.testing.assert_allclose(ODMRegressor().fit(X, np.full(30, 7.0)).predict(X), 7.0)
 
 
+@pytest.mark.parametrize("given", [{"kernel": []}, {"gammas": []}, {"lams": [0.0, 1.0]}, {"lams": [np.nan]}])
+def test_values_to_choose_from_are_checked(rows, given):
+    with pytest.raises(InputError, match=next(iter(given)).rstrip("s")):
+        ODMRegressorCV(**given).fit(*rows)
+
+
+def test_equal_targets_are_no_score_of_a_part():
+    y, weight = np.full(3, 0.1), np.ones(3)
+    assert explained(y, y, weight) == 1.0
+    assert explained(y + 1.0, y, weight) == 0.0
+
+
+def test_errors_say_where_targets_are_infinite(rows):
+    X, y = rows
+    with pytest.raises(InputError, match="y holds infinity in 1 row, first in row 7"):
+        ODMRegressor().fit(X, np.where(np.arange(len(y)) == 7, np.inf, y))
+
+
+@pytest.mark.parametrize("power", [-900, 900])
+def test_units_of_targets_change_nothing_but_units(rows, power):
+    X, y = rows
+    plain, moved = (ODMRegressor(**exact, loo=True).fit(X, targets) for targets in (y, np.ldexp(y, power)))
+    np.testing.assert_array_equal(moved.predict_interval(X), np.ldexp(plain.predict_interval(X), power))
+    assert moved.loo_score_ == plain.loo_score_
+
+
 def test_intervals_say_what_they_need(rows):
     X, y = rows
     model = ODMRegressor().fit(X, y)
     with pytest.raises(InputError, match="fit with loo=True"):
         model.predict_interval(X)
-    with pytest.raises(InputError, match="coverage must be in"):
-        ODMRegressor(loo=True).fit(X, y).predict_interval(X, 1.0)
+    for coverage in (1.0, np.nan, "all"):
+        with pytest.raises(InputError, match="coverage must be a number between 0 and 1"):
+            ODMRegressor(loo=True).fit(X, y).predict_interval(X, coverage)
     with pytest.raises(InputError, match="set loo to True"):
         model.fit(X, y, groups=np.arange(len(y)) % 2)
 

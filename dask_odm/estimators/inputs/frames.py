@@ -148,17 +148,18 @@ def real_targets(y: Any) -> Array:
 
 
 def require_labels(y: Array | None) -> None:
-    """Raise InputError if labels are missing: NaN, None or NA."""
+    """Raise InputError if labels are missing, NaN, None or NA, or infinite."""
     if y is None or y.dtype.kind not in "OfcmM":
         return
-    missing = pd.isna(y)
-    if missing.any():
-        row = int(np.argmax(missing.reshape(len(missing), -1).any(axis=1)))
-        count = int(missing.sum())
-        raise InputError(
-            f"y holds missing labels (NaN or None) in {count} row{'s' if count > 1 else ''}, first in row {row}; drop "
-            "these rows of X and y."
-        )
+    infinite = np.isinf(y) if y.dtype.kind == "f" else np.zeros(y.shape, bool)
+    for what, bad in (("missing labels (NaN or None)", pd.isna(y)), ("infinity", infinite)):
+        if bad.any():
+            row = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
+            count = int(bad.sum())
+            raise InputError(
+                f"y holds {what} in {count} row{'s' if count > 1 else ''}, first in row {row}; drop these rows of X "
+                "and y."
+            )
 
 
 def refuse_labels_inside(X: Any, frame: str = "frame") -> None:

@@ -66,6 +66,20 @@ def splits_of(cv: Any, groups: Array | None) -> int | float | Given | Splitter |
         ) from error
 
 
+def several(search: Any, name: str, plain: Any) -> tuple[Any, ...]:
+    """Return the values of a parameter to choose from, each checked like the parameter of one value, of ``plain``."""
+    given = getattr(search, name)
+    numbers = name not in ("kernel", "solver")
+    found = as_input_error(lambda: np.asarray(given, dtype=np.float64 if numbers else object))
+    if found.ndim != 1 or not len(found):
+        one = "" if numbers else "one value, or "
+        raise InputError(f"{name} must be {one}a sequence of one or more. Got {given!r} instead.")
+    values = tuple(dict.fromkeys(found.tolist()))
+    for value in values if name != "solver" else ():
+        as_input_error((plain(**{name[:-1]: value}) if numbers else type(search)(value))._validate_params)
+    return values
+
+
 def _numbers(part: Any) -> tuple[int, ...]:
     """Return the row numbers of one part of a split, which may be a mask of all rows."""
     rows = np.asarray(part)

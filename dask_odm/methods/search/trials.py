@@ -248,10 +248,14 @@ def accuracy(values: Array, codes: Array, weight: Array) -> Array:
 
 
 def explained(values: Array, targets: Array, weight: Array) -> Array:
-    """Return R² of predicted ``values``, (1,)."""
+    """Return R² of predicted ``values``, (1,); of equal targets, 1 if these are predicted, and otherwise 0.
+
+    Targets are in units of their deviation, so that smaller differences than 1e-12 are rounding.
+    """
     mean = np.average(targets, weights=weight)
-    square = weight @ (values - targets) ** 2
-    return np.array([1.0 - square / max(weight @ (targets - mean) ** 2, np.finfo(float).tiny)])
+    square, least = weight @ (values - targets) ** 2, 1e-24 * weight.sum()
+    total = weight @ (targets - mean) ** 2
+    return np.array([1.0 - square / total if total > least else float(square <= least)])
 
 
 def trial_rows(
