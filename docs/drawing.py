@@ -23,9 +23,12 @@ from docutils.parsers.rst.directives import unchanged_required
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
+from dask_odm.diagnostics import plotting
+
 DOCS = Path(__file__).resolve().parent
 SCRIPTS = DOCS / "pictures"
 STYLE = SCRIPTS / "house.mplstyle"
+HOUSE = [STYLE, {"axes.prop_cycle": mpl.cycler(color=plotting.COLOURS)}]
 DRAWN = DOCS / "generated" / "pictures"
 WIDE = 600.0  # points from which on a picture scrolls sideways on a telephone
 INKS = {"light": "#333333", "dark": "#d8d8d8"}
@@ -37,7 +40,7 @@ def drawn(name: str) -> Iterator[Any]:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    with plt.style.context(STYLE), mpl.rc_context({"svg.hashsalt": name}):
+    with plt.style.context(HOUSE), mpl.rc_context({"svg.hashsalt": name}):
         runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
         yield plt.gcf()
         plt.close("all")
@@ -46,7 +49,8 @@ def drawn(name: str) -> Iterator[Any]:
 def draw(name: str) -> None:
     """Write the pictures of a script, unless they are younger than what draws them."""
     files = {theme: DRAWN / f"{name}-{theme}.svg" for theme in INKS}
-    sources = (SCRIPTS / f"{name}.py", STYLE, DOCS / "boxes.py")
+    palette = Path(plotting.__file__)
+    sources = (SCRIPTS / f"{name}.py", STYLE, palette, DOCS / "boxes.py")
     if all(file.exists() for file in files.values()):
         age = min(file.stat().st_mtime for file in files.values())
         if age > max(source.stat().st_mtime for source in sources):
@@ -119,6 +123,7 @@ if __name__ == "__main__":
     written = BytesIO()
     with drawn(sys.argv[1]) as figure:
         figure.savefig(written, bbox_inches="tight", facecolor="white")
+    # An octree keeps the ink, which few pixels have.
     Image.open(written).convert("RGB").quantize(
-        32, dither=Image.Dither.NONE
+        64, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
     ).save(sys.argv[2], optimize=True)
