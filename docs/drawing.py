@@ -23,9 +23,12 @@ from docutils.parsers.rst.directives import unchanged_required
 from PIL import Image
 from sphinx.util.docutils import SphinxDirective
 
+from dask_odm.diagnostics import plotting
+
 DOCS = Path(__file__).resolve().parent
 SCRIPTS = DOCS / "pictures"
 STYLE = SCRIPTS / "house.mplstyle"
+HOUSE = [STYLE, {"axes.prop_cycle": mpl.cycler(color=plotting.COLOURS)}]
 DRAWN = DOCS / "generated" / "pictures"
 WIDE = 600.0  # points from which on a picture scrolls sideways on a telephone
 INKS = {"light": "#333333", "dark": "#d8d8d8"}
@@ -37,7 +40,7 @@ def drawn(name: str, theme: str = "light") -> Iterator[Any]:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    with plt.style.context(STYLE), mpl.rc_context({"svg.hashsalt": name}):
+    with plt.style.context(HOUSE), mpl.rc_context({"svg.hashsalt": name}):
         for key, value in mpl.rcParams.items():
             if value == INKS["light"]:
                 mpl.rcParams[key] = INKS[theme]
@@ -49,7 +52,8 @@ def drawn(name: str, theme: str = "light") -> Iterator[Any]:
 def draw(name: str) -> None:
     """Write the pictures of a script, unless they are younger than what draws them."""
     files = {theme: DRAWN / f"{name}-{theme}.svg" for theme in INKS}
-    sources = (SCRIPTS / f"{name}.py", STYLE, DOCS / "boxes.py")
+    palette = Path(plotting.__file__)
+    sources = (SCRIPTS / f"{name}.py", STYLE, palette, DOCS / "boxes.py")
     if all(file.exists() for file in files.values()):
         age = min(file.stat().st_mtime for file in files.values())
         if age > max(source.stat().st_mtime for source in sources):
@@ -126,6 +130,7 @@ if __name__ == "__main__":
             figure.savefig(
                 written, bbox_inches="tight", facecolor=ground, dpi=160
             )
+        # An octree keeps the ink, which few pixels have.
         Image.open(written).convert("RGB").quantize(
-            128, dither=Image.Dither.NONE
+            128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
         ).save(f"{path}-{theme}.png", optimize=True)

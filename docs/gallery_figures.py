@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from drawing import STYLE
+from drawing import HOUSE
 from matplotlib import pyplot as plt
 from sphinx_gallery.scrapers import figure_rst
 
@@ -29,7 +29,7 @@ def arguments(config: dict[str, Any], script: dict[str, Any]) -> list[str]:
 
 def use_style(config: dict[str, Any], name: str) -> None:
     """Give all figures of the gallery the style of the site's pictures."""
-    plt.style.use(["default", STYLE])
+    plt.style.use(["default", *HOUSE])
 
 
 def pictures(

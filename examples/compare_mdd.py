@@ -1,11 +1,12 @@
-"""Shards that are pushed apart or drawn together
+r"""Shards that are pushed apart or drawn together
 ==============================================
 
 Ridge and kernel ridge by one shard, by several, pushed apart (MDD) and drawn together: RMSE and seconds.
 
 Run it by::
 
-    python examples/compare_mdd.py --data folder --names cpusmall cadata --output compare_mdd.png
+    python examples/compare_mdd.py --data folder --names cpusmall cadata \
+      --output compare_mdd.png
 
 Tables 1 and 2 of *Max-Discrepancy Distributed Learning*, as far as they can be made again: 70 % of the rows to train
 on, 30 % to test on, features standardised, shards dealt at random. λ and the kernel's width are those of the method by

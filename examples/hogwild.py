@@ -9,7 +9,8 @@ Run it by::
 
 ::
 
-    minimise  ½‖w‖² + C Σ max(0, 1 − y (w·x + b)),  by steps  w ← w − η (w/(Cn) − 1[y(w·x + b) < 1] y x)
+    minimise  ½‖w‖² + C Σ max(0, 1 − y (w·x + b))
+    by steps  w ← w − η (w/(Cn) − 1[y(w·x + b) < 1] y x)
 
 It is the rival of `examples/saddle_dsvc.py`. What is lock-free: every thread reads w and writes to it, entry by entry,
 in compiled code without the interpreter's lock, while others do the same. Reading or writing an entry of 8 bytes is one

@@ -1,11 +1,12 @@
-"""Mixing shards with wrong labels
+r"""Mixing shards with wrong labels
 ===============================
 
 KL and Beta mixing over a hundred shards with wrong labels: accuracy per epoch, and the β that does best.
 
 Run it by::
 
-    DASK_ODM_DATA=folder python examples/mixing_tables.py mushrooms ijcnn1 a7a --output mixing.png
+    DASK_ODM_DATA=folder python examples/mixing_tables.py mushrooms ijcnn1 a7a \
+      --output mixing.png
 
 The tables and figures of Komiyama, Oiwa, Nakagawa, *Robust Distributed Training of Linear Classifiers Based on
 Divergence Minimization Principle* (table 2, figures 4 and 7): a fifth of the rows for the test, four fifths in 100

@@ -1,12 +1,14 @@
-"""What clients send
+r"""What clients send
 =================
 
 Saddle-DSVC and what it sends: beside distributed Gilbert (the paper's figure 3) and HOGWILD! (its figure 6).
 
 Run it by::
 
-    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure3 --full --keep f3.json --output figure3.png
-    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure6 --full --keep f6.json --output figure6.png
+    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure3 --full \
+      --keep f3.json --output figure3.png
+    DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure6 --full \
+      --keep f6.json --output figure6.png
 
 - figure3: the hard margin that is certified (of separable rows) over communication, k = 20 clients.
 - figure6: accuracy on test rows over communication: the ν-SVM of alpha = 0.85 by Saddle-DSVC and by Gilbert's

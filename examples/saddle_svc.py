@@ -1,13 +1,16 @@
-"""SaddleSVC as its paper measures it
+r"""SaddleSVC as its paper measures it
 ==================================
 
 SaddleSVC in memory, as the paper measures it: beside NuSVC (its figures 1 and 2) and Gilbert's algorithm (table 1).
 
 Run it by::
 
-    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 5 --keep f1.json --output figure1.png
-    python examples/saddle_svc.py figure2 --full --most 60 --keep f2.json --output figure2.png
-    DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 --keep t1.json --output table1.png
+    DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 5 \
+      --keep f1.json --output figure1.png
+    python examples/saddle_svc.py figure2 --full --most 60 \
+      --keep f2.json --output figure2.png
+    DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 \
+      --keep t1.json --output table1.png
 
 - figure1: objective and accuracy on test rows over seconds, of the ν-SVM for alpha = 0.85. Every point is a fit of its
   own that was stopped after so many iterations, NuSVC's too; the legend says where NuSVC's first took too long.

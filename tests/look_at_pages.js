@@ -1,6 +1,7 @@
 // Look at pages of the site as readers do: in frames of several widths, in both themes. What is wrong goes into this document.
 
 const LEAST = 4.5;  // contrast of text with what is behind it (WCAG 2, level AA)
+const OTHERS = ".headerlink, .copybtn, .search-button__kbd-shortcut, .sk-top-container, svg";  // have colours of their own
 const SEEN = 1.5;  // contrast of a line of a picture that can be seen
 const DESK = 1400;  // pixels from which on no code scrolls sideways
 const [WIDE, HIGH] = [200, 150];  // pixels of a picture that is examined
@@ -52,7 +53,7 @@ function faint(article, view, known) {
   for (const element of article.querySelectorAll("*")) {
     const style = view.getComputedStyle(element);
     const shown = element.getClientRects().length && style.visibility !== "hidden";
-    if (!shown || !isText(element) || element.closest(".headerlink, .copybtn, .search-button__kbd-shortcut, svg")) continue;
+    if (!shown || !isText(element) || element.closest(OTHERS)) continue;
     const behind = background(element, view, known);
     const ratio = contrast(over(parse(style.color), behind), behind);
     if (ratio < LEAST) found.push(`contrast ${ratio.toFixed(1)} of "${element.textContent.trim().slice(0, 40)}" (${element.className})`);
@@ -100,7 +101,7 @@ async function look(pages, widths, themes) {
       await load(frame, page);
       const view = frame.contentWindow, root = frame.contentDocument.documentElement;
       const article = root.querySelector(".bd-article-container") ?? root.querySelector("main");  // of the search page
-      const written = !page.slice(1).includes("/");  // by hand; pages of source code are in folders
+      const written = !/^\/(_modules|generated)\//.test(page);  // by hand, or shown from a script
       for (const fold of article.querySelectorAll("details.drawn")) fold.open = true;
       const known = new Map();
       const wrong = [...faint(article, view, known), ...(await lost(article, view, known))];

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 NEEDED = ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_click")
 THEME_SAYS = ("[PST]: ", "Got invalid theme mode: . Resetting to auto.")  # of the theme itself, on every page
-GENERATED = ("_modules", "gallery", "generated", "tutorials")  # folders of which a browser opens a few pages
+SHOWN = ("gallery", "tutorials")  # folders of pages that show scripts
+GENERATED = ("_modules", "generated", *SHOWN)  # folders of which a browser opens a few pages
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +187,10 @@ def test_a_browser_has_nothing_to_say(opened: list[str], address: str, tmp_path:
 def test_pages_are_read_on_a_telephone_and_in_the_dark(
     opened: list[str], site: Path, address: str, tmp_path: Path
 ) -> None:
-    """No page scrolls sideways, no text or picture fades into what is behind it."""
+    """No page scrolls sideways, nor the code of one on a desk; no text or picture fades into what is behind it."""
     script = (ROOT / "tests" / "look_at_pages.js").read_text(encoding="utf-8")
-    there = json.dumps([f"/{path}" for path in opened])
+    scripts = [path.relative_to(site).as_posix() for each in SHOWN for path in sorted((site / each).rglob("*.html"))]
+    there = json.dumps([f"/{path}" for path in sorted({*opened, *scripts})])
     call = f'look({there}, [400, 1400], ["light", "dark"]);'
     (site / "_static" / "look.html").write_text(
         f'<!doctype html><meta charset="utf-8"><body><script>{script}\n{call}</script>', encoding="utf-8"

@@ -34,7 +34,7 @@ print(f"{np.bincount(hospital).min()} patients or more of each hospital")
 
 ill = np.bincount(hospital, told == 1) / np.bincount(hospital)
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
-ax.bar(range(40), ill, color="tab:gray")
+ax.bar(range(40), ill, color="gray")
 ax.set(xlabel="hospital", ylabel="share told to be ill", ylim=(0, 1))
 
 # %%
@@ -88,7 +88,7 @@ for name in robust.suspects_:
 print("those that lied, which only this page knows:", *liars)
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 suspected = np.isin(np.arange(40), robust.suspects_)
-ax.bar(range(40), errors, color=np.where(suspected, "tab:red", "tab:blue"))
+ax.bar(range(40), errors, color=np.where(suspected, "C3", "C0"))
 ax.axhline(0.5, color="black", linestyle="--", linewidth=1)
 ax.set(xlabel="hospital", ylabel="share that contradicts the model")
 

@@ -130,21 +130,26 @@ print(f"new rows: {two.score(test):.1%} right")
 #
 # .. code-block:: sh
 #
-#    cat train.csv | kubectl --namespace learn exec -i deploy/dask-odm-worker-default -- \
-#      dask-odm ingest - /data/train.zarr --format csv --label kind --test-size 0.2
+#    cat train.csv | \
+#      kubectl --namespace learn exec -i deploy/dask-odm-worker-default -- \
+#      dask-odm ingest - /data/train.zarr --format csv --label kind \
+#      --test-size 0.2
 #
 # Start the job and follow it. Its last lines are those above.
 #
 # .. code-block:: sh
 #
-#    helm upgrade dask-odm helm/dask-odm --namespace learn --reuse-values --values train.yaml
-#    kubectl --namespace learn logs --follow --selector app.kubernetes.io/component=train
+#    helm upgrade dask-odm helm/dask-odm --namespace learn --reuse-values \
+#      --values train.yaml
+#    kubectl --namespace learn logs --follow \
+#      --selector app.kubernetes.io/component=train
 #
 # If it takes too long, add workers at any time.
 #
 # .. code-block:: sh
 #
-#    helm upgrade dask-odm helm/dask-odm --namespace learn --reuse-values --set workers.default.replicas=8
+#    helm upgrade dask-odm helm/dask-odm --namespace learn --reuse-values \
+#      --set workers.default.replicas=8
 #
 # A decision: take the model or not
 # ---------------------------------
@@ -155,7 +160,8 @@ print(f"new rows: {two.score(test):.1%} right")
 #
 #    kubectl --namespace learn exec deploy/dask-odm-worker-default -- \
 #      dask-odm evaluate /data/model.zarr /data/train-test.zarr
-#    kubectl --namespace learn exec deploy/dask-odm-worker-default -- tar -C /data -cf - model.zarr | tar -xf -
+#    kubectl --namespace learn exec deploy/dask-odm-worker-default -- \
+#      tar -C /data -cf - model.zarr | tar -xf -
 #
 # The same here:
 

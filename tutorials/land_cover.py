@@ -28,7 +28,11 @@ print(dict(cube.sizes), "classes:", *cover)
 # ``cube`` is a lazy DataArray, as ``xarray.open_zarr`` or rioxarray give it, and NaN under clouds. ``labels`` has
 # codes on the same pixels, and 0 where nobody was. One band on one date shows the fields dimly at best.
 
-colours = {"cmap": "tab10", "vmin": 1, "vmax": 10, "add_colorbar": False}
+colours = {
+    "levels": [0.5, 1.5, 2.5, 3.5, 4.5],
+    "colors": ["C0", "C1", "C2", "C3"],
+    "add_colorbar": False,
+}
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(10, 4), layout="constrained"
 )

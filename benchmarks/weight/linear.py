@@ -7,13 +7,11 @@ from scipy.sparse import csr_array, random_array
 from sklearn.datasets import make_classification
 
 import dask_odm.methods.linear.recipe as recipe
-import dask_odm.methods.linear.routes as linear_routes
 import dask_odm.methods.search.trials as trials
 from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier, ODMClassifierCV
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.solution import OnStep, SolverSettings
 
 
 class SummedProblem(PrimalProblem):
@@ -32,17 +30,13 @@ def routes(scale: float) -> Routes:
     text = csr_array(random_array((n, 8000), density=0.01, random_state=0))
     y = np.asarray(text[:, :400].sum(axis=1)).ravel() > 2.0
     model = ODMClassifier("linear", lam=1e4)
-    case = f"{n:,} × 8,000 text"
-    yield Route.replacing(
-        "quasi-Newton steps", f"{case}, or Newton-CG", lambda: model.fit(text, y), recipe, thin_problem=lambda *_: None
-    )
     wider = text[: n // 4]
     yield Route.replacing(
         "descent in the dual first",
-        f"{n // 4:,} × 8,000 text, or quasi-Newton alone",
+        f"{n // 4:,} × 8,000 text, or Newton-CG",
         lambda: model.fit(wider, y[: n // 4]),
-        linear_routes,
-        descend_rows=lambda problem, settings, tell, **_: _quasi_newton(problem, settings, tell),
+        recipe,
+        thin_problem=lambda *_: None,
     )
     n = int(1000 * scale)
     rng = np.random.default_rng(0)
@@ -65,12 +59,3 @@ def routes(scale: float) -> Routes:
         trials,
         UpdatedProblem=SummedProblem,
     )
-
-
-def _quasi_newton(
-    problem: linear_routes.SparsePrimal, settings: SolverSettings, tell: OnStep
-) -> tuple[linear_routes.PrimalSolution[None], None]:
-    """Return what quasi-Newton steps from zero find, in the form of a descent."""
-    w = np.zeros(problem.features.k)
-    limits = {"tol": settings.tol, "max_iter": settings.max_iter}
-    return linear_routes.solve_quasi_newton(problem, w, **limits, on_step=tell), None

@@ -167,10 +167,10 @@ def _write_tiff(found: Any, target: str) -> None:
     from dask_odm.data.storage.staging import owned_file
 
     found = found.transpose(*(d for d in found.dims if d in _COLUMNS), ...)  # bands first
-    if "class" in found.dims:
-        classes = found["class"]
-        names = classes.attrs.get("flag_meanings", "").split() or map(str, classes.values.tolist())
-        found = found.assign_attrs(long_name=tuple(names))  # names of the bands
+    if found.dims[0] in found.coords and found.dims[0] in _COLUMNS:
+        bands = found[found.dims[0]]
+        names = bands.attrs.get("flag_meanings", "").split() or map(str, bands.values.tolist())
+        found = found.assign_attrs(long_name=tuple(names))
     try:
         with owned_file(target) as new:
             found.rio.to_raster(new, driver="GTiff", compress="deflate", tiled=True)

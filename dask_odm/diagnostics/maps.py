@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.readers.sources import computed
-from dask_odm.diagnostics.plotting import new_axes, ticks
+from dask_odm.diagnostics.plotting import COLOURS, new_axes, ticks
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import cube_to_predict
@@ -83,10 +83,12 @@ def plot_classes(found: CubeMap) -> Any:
     if found.codes is None:
         raise InputError("a regressor predicts no classes.")
     from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     count = len(found.classes)
-    colors = colormaps["tab20" if 10 < count <= 20 else "tab10" if count <= 10 else "nipy_spectral"]
+    few = count <= len(COLOURS)
+    colors = ListedColormap(COLOURS) if few else colormaps["tab20" if count <= 20 else "nipy_spectral"]
     place = np.arange(count) if count <= 20 else np.linspace(0.0, 1.0, count)
     picture = np.ones((*found.codes.shape, 4))
     picture[..., :3] = NO_DATA

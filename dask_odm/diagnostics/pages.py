@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from io import StringIO
 from typing import Any
 
+from dask_odm.diagnostics.plotting import COLOURS
 from dask_odm.errors import InputError
 from dask_odm.html import safe
 
@@ -54,6 +55,7 @@ def page(title: str, first: Iterable[str], parts: Iterable[str]) -> str:
 def picture(plot: Callable[[], Any]) -> str:
     """Return a picture as SVG, or "" if there is nothing to draw, or no Matplotlib to draw with."""
     try:
+        from cycler import cycler
         from matplotlib import rc_context
     except ImportError:
         return ""
@@ -65,6 +67,7 @@ def picture(plot: Callable[[], Any]) -> str:
             "svg.hashsalt": "dask_odm",
             "figure.facecolor": "none",
             "axes.facecolor": "none",
+            "axes.prop_cycle": cycler(color=COLOURS),
         }
     ):
         try:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.importance import Importance
     from dask_odm.diagnostics.learning_curve import LearningCurve
 
+# Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+BLUE, ORANGE, GREEN, RED = COLOURS[:4]
+
 
 class PlottingUnavailableError(DaskODMError, ImportError):
     """Matplotlib, which is optional, is not installed."""
@@ -60,8 +64,8 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
             f"Got {theta!r} instead."
         )
     ax = new_axes() if ax is None else ax
-    ax.axvspan(1.0 - theta, 1.0 + theta, color="tab:green", alpha=0.2, label=f"free band, 1 ± {theta:g}")
-    ax.hist(values, bins=bins, color="tab:blue")
+    ax.axvspan(1.0 - theta, 1.0 + theta, color=GREEN, alpha=0.2, label=f"free band, 1 ± {theta:g}")
+    ax.hist(values, bins=bins, color=BLUE)
     wrong = f"{100.0 * (values < 0).mean():.3g} % misclassified"
     ax.axvline(0.0, color="black", linewidth=1.0, linestyle="--", label=wrong)
     ax.set(xlabel="margin  y f(x)", ylabel="rows", title="Margin distribution")
@@ -94,7 +98,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     shares = np.maximum(weights * weights.shape[1], least)
     bad = np.isin(np.arange(weights.shape[1]), [model.shards_.index(name) for name in model.suspects_])
     epochs = np.arange(1, len(shares) + 1)
-    for chosen, color, what in ((~bad, "tab:blue", "shards"), (bad, "tab:red", "suspects")):
+    for chosen, color, what in ((~bad, BLUE, "shards"), (bad, RED, "suspects")):
         lines = ax.semilogy(epochs, shares[:, chosen], color=color, linewidth=0.8, alpha=0.6)
         if lines:
             lines[0].set_label(f"{chosen.sum()} {what}, {100.0 * weights[-1][chosen].sum():.3g} % of the weight")
@@ -206,10 +210,10 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
         Where to draw; by default a figure of its own.
     """
     ax = new_axes() if ax is None else ax
-    ax.plot(curve.rows, curve.scores, "o-", color="tab:blue", label="left-out rows")
+    ax.plot(curve.rows, curve.scores, "o-", color=BLUE, label="left-out rows")
     if np.isfinite(curve.twice):
         ends = [curve.rows[-1], 2 * curve.rows[-1]], [curve.scores[-1], curve.twice]
-        ax.plot(*ends, "o--", color="tab:orange", label="of twice as many, if it goes on so")
+        ax.plot(*ends, "o--", color=ORANGE, label="of twice as many, if it goes on so")
     ax.set_xscale("log", base=2)
     ax.set_xlabel("rows")
     ax.set_ylabel("score")
@@ -232,7 +236,7 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
     ax = new_axes() if ax is None else ax
     order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]
     places = np.arange(len(order))  # names may look alike once they are cut
-    ax.barh(places, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
+    ax.barh(places, found.importances_mean[order], xerr=found.importances_std[order], color=BLUE)
     ax.set_yticks(places, ticks([found.feature_names[j] for j in order]))
     ax.set_xlabel(f"lost of a score of {found.score:.3f}")
     return ax

@@ -16,6 +16,7 @@ from dask_odm.diagnostics.maps import CubeMap, plot_classes, plot_values
 from dask_odm.diagnostics.pages import picture
 from dask_odm.diagnostics.pipelines import Steps
 from dask_odm.diagnostics.plotting import (
+    ORANGE,
     new_axes,
     plot_confusion,
     plot_importance,
@@ -224,7 +225,7 @@ def _of_margins(margins: Array, found: Evaluation, unseen: Unseen | None) -> Ite
         if unseen is not None:
             bars = np.linspace(margins.min(), margins.max(), 61).tolist()
             as_many = np.full(len(unseen.margins), len(margins) / len(unseen.margins))
-            ax.hist(unseen.margins, bars, weights=as_many, histtype="step", color="tab:orange", label=unseen.what)
+            ax.hist(unseen.margins, bars, weights=as_many, histtype="step", color=ORANGE, label=unseen.what)
             ax.legend()
         return ax
 
@@ -245,7 +246,7 @@ def _plot_rocs(found: Evaluation, unseen: Unseen | None) -> Any:
     ax = plot_roc(found)
     if unseen is not None:
         counts = unseen.roc()
-        ax.plot(*counts.curve(), color="tab:orange", label=f"{unseen.what} (AUC = {counts.area:.2f})")
+        ax.plot(*counts.curve(), color=ORANGE, label=f"{unseen.what} (AUC = {counts.area:.2f})")
         ax.legend()
     return ax
 

@@ -174,8 +174,11 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     fitted |= {name: record.array(name) for name in arrays}
     if "probability_link_" in fitted and not is_link(fitted["probability_link_"]):
         raise ValueError("a link whose points do not rise through zero")
-    if "conformity_" in fitted and not is_table(fitted["conformity_"]):
-        raise ValueError("thresholds of sets that do not fall")
+    table, labels = fitted.get("conformity_"), record.attributes["schema"].get("classes")
+    if table is not None and not (is_table(table) and len(table) == 1 + (2 if labels is None else len(labels))):
+        raise ValueError("thresholds of sets that do not fall, or are of other classes")
+    if table is not None and labels is None and table.max() > 0.0:
+        raise ValueError("intervals whose ends are crossed")
     support, coefficients = (fitted.get(name) for name in ("support_", "dual_coef_"))
     kept = model.support.shape[0] if isinstance(model, KernelModel) else None
     widths = {kept, None if support is None else len(support), None if coefficients is None else coefficients.shape[1]}

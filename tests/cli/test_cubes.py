@@ -129,6 +129,11 @@ def test_a_map_that_gis_programs_open(folder, tmp_path):
         run("predict", tmp_path / "m.zarr", folder / "scene.zarr", tmp_path / "proba.tif", "--proba", "--overwrite")
         with rasterio.open(tmp_path / "proba.tif") as file:
             assert file.descriptions == bands
+    run("fit", folder / "scene.zarr", tmp_path / "r.zarr", "--labels", tmp_path / "codes.zarr", "--loo",
+        "--estimator", "regressor")  # fmt: skip
+    run("predict", tmp_path / "r.zarr", folder / "scene.zarr", tmp_path / "ends.tif", "--sets", 0.5)
+    with rasterio.open(tmp_path / "ends.tif") as file:
+        assert file.descriptions == ("low", "high")
 
 
 def test_a_sample_is_stored(folder, tmp_path):

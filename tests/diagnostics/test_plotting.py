@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import combinations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from dask_odm import MixingClassifier, ODMClassifier
 from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
-from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution, plot_shard_weights
+from dask_odm.diagnostics.maps import CubeMap, plot_classes
+from dask_odm.diagnostics.plotting import (
+    BLUE,
+    RED,
+    PlottingUnavailableError,
+    plot_margin_distribution,
+    plot_shard_weights,
+)
 from dask_odm.errors import DaskODMError, InputError
 
 MARGINS = np.array([-0.5, 0.2, 0.9, 1.0, 1.1, 1.1, 1.6, 2.0])
@@ -74,7 +83,7 @@ def test_weights_of_shards_show_the_suspects() -> None:
     model = MixingClassifier(max_iter=8, random_state=0).fit(X, wrong, shard=sender)
     ax = plot_shard_weights(model, least=1e-3)
     *lines, fair = ax.lines
-    assert [line.get_color() for line in lines] == ["tab:blue"] * 7 + ["tab:red"] * 2
+    assert [line.get_color() for line in lines] == [BLUE] * 7 + [RED] * 2
     expected = np.maximum(model.shard_weights_ * 9, 1e-3)
     drawn = np.array([line.get_ydata() for line in lines]).T
     np.testing.assert_array_equal(drawn[:, 7:], expected[:, bad])
@@ -89,3 +98,21 @@ def test_weights_of_shards_show_the_suspects() -> None:
 def test_a_model_without_shards_has_no_such_plot() -> None:
     with pytest.raises(InputError, match="ODMClassifier has no shard_weights_"):
         plot_shard_weights(ODMClassifier())
+
+
+# How deuteranopes and protanopes see linear RGB (Machado, Oliveira and Fernandes, 2009).
+SEEN = {
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+}
+
+
+@pytest.mark.parametrize("who", SEEN)
+def test_the_colour_blind_tell_eight_classes_of_a_map_apart(who: str) -> None:
+    codes = np.arange(8).reshape(2, 4)
+    found = CubeMap(xr.DataArray(codes * 1.0, dims=("y", "x")), codes, list("abcdefgh"), 1)
+    pixels = np.asarray(plot_classes(found).images[0].get_array())[..., :3].reshape(-1, 3)
+    linear = np.where(pixels <= 0.04045, pixels / 12.92, ((pixels + 0.055) / 1.055) ** 2.4)
+    light = np.clip(linear @ np.transpose(SEEN[who]), 0.0, 1.0)
+    seen = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 0.2

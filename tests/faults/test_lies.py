@@ -13,6 +13,7 @@ import pytest
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_regressor import ODMRegressor
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM, Landmark
 from faults.table import raises, refused, tree
@@ -132,6 +133,14 @@ def test_a_linear_model_that_lies(weights, models, tmp_path):
     path = tmp_path / "m.zarr"
     shutil.copytree(models / "linear.zarr", path)
     rewrite(path, "model", array("weights", lambda _: weights))
+    raises(ROW, lambda: load_model(path))
+
+
+@pytest.mark.parametrize("change", [lambda a: a + 100.0, lambda a: a[[0, 1, 2, 2]]], ids=["crossed", "another class"])
+def test_intervals_that_lie(change, tmp_path):
+    path = tmp_path / "m.zarr"
+    ODMRegressor(loo=True, random_state=0).fit(X[FEW], X[FEW, 0]).save(path)
+    rewrite(path, "model", array("conformity_", change))
     raises(ROW, lambda: load_model(path))
 
 

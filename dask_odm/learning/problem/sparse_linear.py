@@ -1,8 +1,4 @@
-"""A linear problem over sparse rows in memory, which keeps the scores while the weights move: two passes per step.
-
-A step along a direction needs the scores of the direction once. The step of least P, and the gap of the best dual
-variables so far, then follow from loops over a few numbers per row. Dense rows that are mostly zeros are converted to
-sparse ones.
+"""A linear problem over sparse rows in memory, for dual descent. Dense rows that are mostly zeros are made sparse.
 
 gap    For weights w with scores f and any dual variables u with image v = Σ u φ, ``P(w) − D(u)`` is ``½‖w − v‖²`` plus
        the rows' Fenchel gaps. No term is negative, so rounding cannot make the gap negative.
@@ -18,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.learning.problem.band import band_curvature, band_slope, best_dual, row_gap
+from dask_odm.learning.problem.band import best_dual, row_gap
 from dask_odm.learning.problem.features import EntryRows, FeatureMap, add_entries, entry_scores
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.jit import compiled, frozen
@@ -109,14 +105,9 @@ class SparsePrimal:
         """Return the sum of the rows' losses, and minus the derivative of each, (n,)."""
         return self.loss.evaluate(scores, self.y, self.weight)[:2]
 
-    def slope(self, scores: Array, change: Array, step: float) -> tuple[float, float]:
-        """Return the first and second derivative of the losses by the step, at ``scores + step · change``."""
-        first, second = _band_slope(scores, change, self.y, frozen(self.weight), self.loss.terms, step)
-        return float(first), float(second)
-
-    def segment_gaps(self, scores: Array, start: Array, stop: Array, steps: Array) -> Array:
-        """Return the sum of the rows' Fenchel gaps with dual variables ``start + step · (stop − start)``, by step."""
-        return np.asarray(_segment_gaps(scores, self.y, frozen(self.weight), self.loss.terms, start, stop, steps))
+    def gap(self, scores: Array, dual: Array) -> float:
+        """Return P − D, the sum of the rows' Fenchel gaps, for weights that belong to the ``dual`` variables (n,)."""
+        return float(_row_gaps(scores, self.y, frozen(self.weight), self.loss.terms, dual))
 
     def arrays(self, a: int, b: int) -> EntryRows:
         """Return rows ``a:b``, for compiled loops."""
@@ -154,42 +145,12 @@ class GramPrimal(SparsePrimal):
 
 
 @compiled
-def _band_slope(
-    scores: Array, change: Array, codes: Array, weight: Array, terms: Array, step: float
-) -> tuple[float, float]:
-    """Return the summed first and second derivative of the rows' losses by the step, at ``scores + step · change``."""
-    low = terms[2]
-    high = terms[3]
-    upsilon = terms[4]
-    slope = 0.0
-    curvature = 0.0
-    weighted = weight.size > 0
-    for i in range(scores.size):
-        is_positive = codes[i] == 1
-        c = terms[1] if is_positive else terms[0]
-        if weighted:
-            c *= weight[i]
-        y = 1.0 if is_positive else -1.0
-        m = y * (scores[i] + step * change[i])
-        dm = y * change[i]
-        slope -= dm * c * band_slope(m, low, high, upsilon)
-        curvature += band_curvature(m, c, low, high, upsilon) * dm * dm
-    return slope, curvature
+def _row_gaps(scores: Array, codes: Array, weight: Array, terms: Array, dual: Array) -> float:
+    """Return the sum of the rows' Fenchel gaps with ``dual`` variables (n,), in the form ``y s``.
 
-
-@compiled
-def _segment_gaps(
-    scores: Array, codes: Array, weight: Array, terms: Array, start: Array, stop: Array, steps: Array
-) -> Array:
-    """Return, for each of ``steps`` in [0, 1], the sum of the rows' Fenchel gaps with dual variables on a segment.
-
-    The dual variables (n,) are ``start + step · (stop − start)``, in the form ``y s``. A row's gap is 0 if its dual
-    variable is minus the derivative of its loss.
+    A row's gap is 0 if its dual variable is minus the derivative of its loss.
     """
-    low = terms[2]
-    high = terms[3]
-    upsilon = terms[4]
-    out = np.zeros(steps.size)
+    total = 0.0
     weighted = weight.size > 0
     for i in range(scores.size):
         is_positive = codes[i] == 1
@@ -197,10 +158,8 @@ def _segment_gaps(
         if weighted:
             c *= weight[i]
         y = 1.0 if is_positive else -1.0
-        m = y * scores[i]
-        for t in range(steps.size):
-            out[t] += row_gap(y * (start[i] + steps[t] * (stop[i] - start[i])), m, c, low, high, upsilon)
-    return out
+        total += row_gap(y * dual[i], y * scores[i], c, terms[2], terms[3], terms[4])
+    return total
 
 
 @compiled

@@ -1,9 +1,9 @@
 """Cheaper routes to linear models over rows in memory: rows that are mostly zeros, and fewer rows than features.
 
 Dense rows that are mostly zeros are converted to sparse ones. If a Hessian summed entry by entry costs little, Newton
-forms it. Otherwise steps need products alone: quasi-Newton steps or, for fewer rows than features, dual coordinate
-descent, since such rows have little in common. Machines of many classes, one against the rest, over text (many
-features, few of them in each row) are learned in joint sweeps of dual descent.
+forms it. Otherwise steps need products alone: Newton's by conjugate gradients or, for fewer rows than weights, those of
+dual coordinate descent, since such rows have little in common. Machines of many classes, one against the rest, over
+text (many features, few of them in each row) are learned in joint sweeps of dual descent.
 
 Far fewer rows than features are solved by their Gram matrix: by dual descent, and if that is slow by Newton in as many
 weights as rows (Gram or kernel-trick reduction, `RowSpan`).
@@ -40,7 +40,7 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
+from dask_odm.methods.linear.sparse_solvers import descend_machines, descend_rows
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
@@ -69,25 +69,36 @@ def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
 
 
 def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> SparsePrimal | None:
-    """Return the problem over mostly-zero rows to be solved by products, or None if a Hessian or checkpoint is wanted.
+    """Return the problem over mostly-zero rows, fewer than weights, that dual descent solves first, or None.
 
-    Raises MemoryLimitError if the solver's vectors do not fit.
+    It is None if a Hessian or checkpoint is wanted, or rows are shifted. Rows that are scaled without a shift become a
+    scaled copy. Raises MemoryLimitError if the solver's vectors do not fit.
     """
     if fit.has_real_targets or forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
-    active = data.X.data.nbytes + data.X.indices.nbytes  # of rows whose dual variables are not zero
-    needed = active + 8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows)
+    X, scaling = data.X, features.scaling
+    if data.rows >= features.k or (scaling is not None and scaling.shift.any()):
+        return None
+    active = X.data.nbytes + X.indices.nbytes  # of rows whose dual variables are not zero
+    copied = 0 if scaling is None else 8 * X.nnz
+    needed = active + 2 * copied + 8 * (10 * features.k + 8 * data.rows)
     data.cluster.require(needed, 1, f"Steps of {features.k} weights")
-    return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
+    if scaling is not None:
+        X = csr_array((X.data * scaling.factor[X.indices], X.indices, X.indptr), shape=X.shape)
+    return SparsePrimal(replace(features, scaling=None), fit.loss(data), X, *data.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
-    """Return the best solution that dual descent reaches, or that quasi-Newton steps reach from ``w`` (k,)."""
+    """Return the best solution that dual descent reaches from the dual variables at the margins of ``w`` (k,).
+
+    They are multiplied by the number that takes their weights nearest to ``w``, since λ may be another one.
+    """
     settings = replace(fit.solver, max_iter=10 * fit.solver.max_iter)
-    n, d = problem.X.shape
-    if n < d and problem.features.scaling is None and not w.any():
-        return descend_rows(problem, settings, report_step, faces=True)[0]
-    return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=settings.max_iter, on_step=report_step)
+    _, dual = problem.losses(problem.scores(w))
+    image = problem.image(dual)
+    share = float(w @ image) / max(float(image @ image), np.finfo(float).tiny)
+    start = (share * image, share * dual) if share > 0 else None
+    return descend_rows(problem, settings, report_step, start=start, faces=True)[0]
 
 
 def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
@@ -237,7 +248,7 @@ def solve_in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolut
         w = span.features.weighted_sum(span.block, dual)
         scores = np.asarray(span.features.scores(span.block, w), dtype=np.float64)
         primal = 0.5 * float(w @ w) + by_gram.losses(scores)[0]
-        gap = float(by_gram.segment_gaps(scores, dual, dual, np.ones(1))[0]) / primal
+        gap = by_gram.gap(scores, dual) / primal
         history = [*ahead.history[:-1], ahead.history[-1] | {"gap": gap, "objective": primal}]
         return replace(ahead, x=w, primal=primal, gap=gap, history=history, converged=gap <= fit.solver.tol)
     rows = span.coordinates

@@ -129,7 +129,7 @@ class _LinearNewton(Newton[PrimalSums]):
             -at.gradient,
             lambda r: inverse * r,
             most=500,
-            forcing=min(1e-2, np.sqrt(at.gap)) ** 2,
+            forcing=min(1e-1, np.sqrt(at.gap)) ** 2,
         )
         self.passes += products
         return x

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
 from sklearn.preprocessing import StandardScaler
 
 from dask_odm import ODMClassifier
@@ -78,7 +78,7 @@ def test_few_rows_of_many_features_are_solved_in_their_span(form):
 
 @pytest.mark.parametrize("scale", [None, "minmax"])
 @pytest.mark.parametrize(
-    "shape", [(600, 80), (600, 500), (100, 900)], ids=["Hessian of entries", "quasi-Newton", "descent"]
+    "shape", [(600, 80), (600, 500), (100, 900)], ids=["Hessian of entries", "products", "descent"]
 )
 def test_rows_of_zeros_mostly_dense_or_sparse(shape, scale):
     """Both are one model to the last bit, near the one of a smaller gap; in float32 as well."""
@@ -125,3 +125,17 @@ def test_sparse_rows_are_made_standard_without_a_shift(rows, solver):
     plain = ODMClassifier("linear", **settings).fit(X / factor, y)
     np.testing.assert_allclose(sparse.coef_ * factor, plain.coef_, atol=1e-3 * np.abs(plain.coef_).max())
     np.testing.assert_allclose(sparse.decision_function(X), plain.decision_function(X / factor), atol=1e-2)
+
+
+@pytest.mark.parametrize("scale", [None, "minmax"])
+@pytest.mark.parametrize(("n", "d"), [(4000, 2200), (900, 1000)], ids=["Newton", "descent"])
+def test_products_of_sparse_rows_hardly_grow_with_lam(n, d, scale):
+    """Of noisy rows, scaled or not, from zero or along a path."""
+    rng = np.random.default_rng(0)
+    X = csr_array(random_array((n, d), density=0.01, random_state=0))
+    y = X @ rng.standard_normal(d) + 0.3 * rng.standard_normal(n) > 0
+    model = ODMClassifier("linear", scale=scale, lam=1000 * n, random_state=0)
+    most = 200 if n > d else 600
+    for found in (model.fit(X, y), *model.lam_path(X, y, lams=[10 * n, 1000 * n])):
+        assert found.dual_gap_ <= 1e-3
+        assert found.history_[-1]["passes"] < most

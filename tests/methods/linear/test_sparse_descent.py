@@ -1,4 +1,4 @@
-"""Dual descent over sparse rows: machines of many classes at once. One machine alone is in test_quasi_newton.py."""
+"""Dual descent over sparse rows: machines of many classes at once. One machine alone is in test_sparse_solvers.py."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
 from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.linear.sparse_solvers import descend_rows, solve_quasi_newton
+from dask_odm.methods.linear.sparse_solvers import descend_rows
 
 N, D = 300, 90
 
@@ -45,18 +45,6 @@ def assert_optimal(solution, dense: PrimalProblem, tol: float) -> None:
     assert solution.primal == pytest.approx(0.5 * solution.x @ solution.x + dense.sums(solution.x, "none").loss)
     short = (solution.primal - best.primal) / solution.primal
     assert -1e-12 <= short <= solution.gap + 1e-12  # a gap is a bound
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"weighted": True}, {"bias": 0.0}, {"scaled": True, "weighted": True}], ids=str
-)
-@pytest.mark.parametrize("upsilon", [0.0, 0.2])
-@pytest.mark.parametrize("tol", [1e-3, 1e-9])
-def test_quasi_newton_ends_at_the_optimum(options, upsilon, tol):
-    sparse, dense = problems(upsilon, **options)
-    solution = solve_quasi_newton(sparse, np.zeros(dense.k), tol=tol, max_iter=400)
-    assert_optimal(solution, dense, tol)
-    assert solution.history[-1]["gap"] == solution.gap
 
 
 @pytest.mark.parametrize("upsilon", [0.0, 0.2])
@@ -96,33 +84,20 @@ def test_steps_in_faces_end_at_the_optimum_for_any_lam(upsilon, weighted):
     assert max(sweeps) <= 5 * sweeps[1], sweeps
 
 
-def test_quasi_newton_stops_where_it_may_not_go_on():
-    sparse, dense = problems()
-    found = solve_quasi_newton(sparse, np.zeros(dense.k), tol=1e-9, max_iter=2)
-    assert (found.steps, found.converged) == (2, False)
-    at_the_end = solve_quasi_newton(sparse, found.x, tol=1e-300, max_iter=10_000)  # no digits are left
-    assert at_the_end.steps < 10_000
-
-
 def test_no_bit_depends_on_threads(monkeypatch):
     monkeypatch.setattr("dask_odm.learning.problem.sparse_linear.GROUP_ENTRIES", 500)
-    found = [
-        solve_quasi_newton(problems(threads=threads)[0], np.zeros(D + 1), tol=1e-6, max_iter=99) for threads in (1, 3)
-    ]
-    np.testing.assert_array_equal(found[0].x, found[1].x)
     tight = SolverSettings(1e-6, 99, 0)
     descents = [descend_rows(problems(lam=1e5, threads=threads)[0], tight, faces=True)[0] for threads in (1, 3)]
     np.testing.assert_array_equal(descents[0].x, descents[1].x)
 
 
-def test_gaps_of_mixed_dual_variables_are_those_of_the_formulas():
+def test_gaps_of_dual_variables_are_those_of_the_formulas():
     sparse, _ = problems(weighted=True)
     rng = np.random.default_rng(1)
-    scores, steps = 2.0 * rng.standard_normal(N), np.array([0.0, 0.3, 1.0])
-    start, stop = rng.standard_normal((2, N))
+    scores, dual = rng.standard_normal((2, N))
     losses = RowLosses(sparse.loss.settings, np.where(sparse.y > 0, 1.0, -1.0), sparse.weight)
-    expected = [losses.row_gaps(losses.y * (start + t * (stop - start)), losses.y * scores).sum() for t in steps]
-    np.testing.assert_allclose(sparse.segment_gaps(scores, start, stop, steps), expected, rtol=1e-12)
+    expected = losses.row_gaps(losses.y * dual, losses.y * scores).sum()
+    assert sparse.gap(scores, dual) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
