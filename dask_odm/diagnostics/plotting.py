@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.learning_curve import LearningCurve
 
 # Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 BLUE, ORANGE, GREEN, RED = COLOURS[:4]
 
 
