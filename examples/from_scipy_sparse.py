@@ -33,7 +33,7 @@ with TemporaryDirectory() as folder:
     print("store:", odm.open_store(f"{folder}/train.zarr")["X"].shape)
 
 # A tenth of the rows: most entries are zeros, which nobody holds.
-plt.figure(figsize=(8, 2.4))
-plt.spy(X[:100], markersize=1, aspect="auto")
+plt.figure(figsize=(4.8, 3.2))
+plt.spy(X[:100], markersize=1.5, aspect="auto")
 plt.xlabel("features")
 plt.ylabel("rows")

@@ -196,7 +196,7 @@ def plot(
     """Accuracy per epoch of every data set and setting, and the best β over
     features.
     """
-    figure = Figure(figsize=(13, 3.2 * len(results)), layout="constrained")
+    figure = Figure(figsize=(10, 3.8 * len(results)), layout="constrained")
     grid = figure.subplots(len(results), len(SETTINGS) + 1, squeeze=False)
     for row, (name, (records, lines)) in zip(
         grid, results.items(), strict=True

@@ -170,7 +170,7 @@ def figure1(options: argparse.Namespace) -> Figure:
     sets = {name: published(name, options.data) for name in names}
     if not sets:
         sets["synthetic"] = split(*synthetic(1000, 16, separable=False))
-    figure = Figure(figsize=(10, 3 * len(sets)), layout="constrained")
+    figure = Figure(figsize=(7, 3.4 * len(sets)), layout="constrained")
     axes = figure.subplots(len(sets), 2, squeeze=False)
     compile_loops(8)
     for (name, rows), (left, right) in zip(sets.items(), axes, strict=True):
@@ -204,6 +204,8 @@ def figure1(options: argparse.Namespace) -> Figure:
             )
         left.set(ylabel=f"{name}\nobjective", xlabel="seconds")
         right.set(ylabel="accuracy", xlabel="seconds")
+        for ax in (left, right):
+            ax.tick_params(axis="x", which="minor", labelbottom=False)
         left.legend()
     return figure
 

@@ -16,7 +16,7 @@ import xarray as xr
 import dask_odm as odm
 
 cube, labels, truth, best = odm.datasets.make_scene(
-    200, 200, n_times=3, noise=2.0, clouds=0.05, labelled=0.03
+    200, 200, n_times=3, noise=2.0, clouds=0.02, labelled=0.03
 )
 cover = labels.attrs["flag_meanings"].split()
 print(dict(cube.sizes), "classes:", *cover)
