@@ -87,7 +87,7 @@ def plot_classes(found: CubeMap) -> Any:
     from matplotlib.patches import Patch
 
     count = len(found.classes)
-    few = count < len(COLOURS)  # whose last is the ink
+    few = count <= len(COLOURS)
     colors = ListedColormap(COLOURS) if few else colormaps["tab20" if count <= 20 else "nipy_spectral"]
     place = np.arange(count) if count <= 20 else np.linspace(0.0, 1.0, count)
     picture = np.ones((*found.codes.shape, 4))
