@@ -33,7 +33,8 @@ table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: a
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 figure { margin: 1rem 0; text-align: center; }
-figure svg { max-width: 100%; height: auto; fill: currentColor; }
+figure svg { max-width: 100%; height: auto; }
+figure svg [id^=text] { fill: currentColor; }
 """
 
 
