@@ -56,8 +56,8 @@ def page(title: str, first: Iterable[str], parts: Iterable[str]) -> str:
 def picture(plot: Callable[[], Any]) -> str:
     """Return a picture as SVG, or "" if there is nothing to draw, or no Matplotlib to draw with."""
     try:
-        from cycler import cycler
         from matplotlib import rc_context
+        from matplotlib.rcsetup import cycler
     except ImportError:
         return ""
     out = StringIO()
