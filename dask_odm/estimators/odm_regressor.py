@@ -185,9 +185,9 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
 
         Its half width is the same for all rows: the residual that a share ``coverage`` of the training rows does not
-        exceed, each predicted by the model without it. New rows like those of the fit lie inside with about this
-        probability; it is no less than ``2 coverage − 1`` for any data, by the jackknife+, up to the closed form of
-        leaving out.
+        exceed, each predicted by the model without it (jackknife). New rows like those of the fit lie inside with about
+        this probability if single rows hardly change the model. For any data, nothing is guaranteed: that takes the
+        models without each row themselves (jackknife+), or rows that were held out.
 
         Parameters
         ----------
@@ -272,7 +272,7 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     ----------
     Zhang, Zhou: *Optimal margin distribution machine*, IEEE TKDE 32, 2020, for the loss. Farooq, Steinwart: *An
     SVM-like approach for expectile regression*, CSDA 109, 2017. Barber, Candès, Ramdas, Tibshirani: *Predictive
-    inference with the jackknife+*, Annals of Statistics 49, 2021, for intervals.
+    inference with the jackknife+*, Annals of Statistics 49, 2021, for what intervals promise.
 
     Examples
     --------
