@@ -186,7 +186,7 @@ QUICK = (688, 4000, "float32", "rbf", 2)  # as a partition of the demonstration
                 (12_000, 10, "float32", "rbf", 2),
                 (12_000, 10, "float64", "rbf", 2),
                 (688, 4000, "float32", "rbf", 1),
-                (120, 40_000, "float32", "rbf", 1),
+                (120, 60_000, "float32", "rbf", 1),
                 (3000, 60, "float32", "laplacian", 1),
                 (2500, 300, "float64", "laplacian", 2),
                 (3000, 300, "float64", "poly", 1),

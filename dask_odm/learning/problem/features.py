@@ -46,9 +46,12 @@ class FeatureMap:
     def constant(self) -> float:
         return float(np.sqrt(self.bias))
 
-    def block(self, X: Any) -> Any:
-        """Return the features (n, d) of rows without the constant one. Sparse rows are returned unscaled."""
-        return X if issparse(X) or self.scaling is None else self.scaling(X)
+    def block(self, X: Any, out: Any = None) -> Any:
+        """Return the features (n, d) of rows without the constant one, written into ``out`` if dense rows are scaled.
+
+        Sparse rows are returned unscaled.
+        """
+        return X if issparse(X) or self.scaling is None else self.scaling(X, out)
 
     def unscaled(self, X: Any) -> Array:
         """Return raw rows (n, d), dense or sparse, as a dense array before `scaling`."""

@@ -264,6 +264,8 @@ class Query:
                 X = block.X if n <= step else rows_between(block.X, rows.start, rows.stop)
                 if widens and X.dtype != np.float64:
                     X = X.astype(np.float64)
+                    yield self.features.block(X, out=X), block.y[rows], block.weight[rows]
+                    continue
                 yield self.features.block(X), block.y[rows], block.weight[rows]
 
     def _second(self, X: Any, c: Array, stride: int = 1) -> Array:

@@ -47,8 +47,8 @@ class KernelFeatures(FeatureMap):
     def of(cls, landmarks: Landmarks, row_scaling: Affine) -> KernelFeatures:
         return cls(len(landmarks), 0.0, landmarks=landmarks, row_scaling=row_scaling)
 
-    def block(self, X: Any) -> Array:
-        """Return Nyström features of raw rows (n, d'), dense or CSR, float64 (n, d)."""
+    def block(self, X: Any, out: Any = None) -> Array:
+        """Return Nyström features of raw rows (n, d'), dense or CSR, float64 (n, d); ``out`` has not their shape."""
         scaling: Any = self.row_scaling
         if isinstance(self.landmarks.rows, CSRRows):  # whose tiles have sparse rows on both sides
             return self.landmarks.features(scaling.of_csr(X))
