@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_odm.data.store.records import read_record
-from dask_odm.errors import StoreError
 from dask_odm.events import LevelFinished
 from dask_odm.learning.training.checkpoints import open_checkpoint, save_checkpoint
 
@@ -30,20 +28,6 @@ def number_of(path: Path) -> int | None:
     """Number of the level in a checkpoint, or None if there is no checkpoint."""
     found = open_checkpoint(path)
     return None if found is None else found.attributes["level"]
-
-
-def test_a_damaged_checkpoint_is_not_taken_for_none(tmp_path):
-    target = tmp_path / "c.zarr"
-    assert number_of(target) is None
-    assert number_of(tmp_path / "no/c.zarr") is None
-    save_checkpoint(target, *level(1.0, 1))
-    with pytest.raises(StoreError, match=r"c\.zarr' is a checkpoint, not a model"):
-        read_record(target, "model")
-    (target / "dual/c/0/0").write_bytes(b"")
-    with pytest.raises(
-        StoreError, match=r"checkpoint .*'dual', chunk 0/0: truncated.*; remove it and start the fit afresh"
-    ):
-        open_checkpoint(target)
 
 
 KILLED = """
