@@ -87,8 +87,10 @@ def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
 
 def with_zeros(lazy: LazyArrays) -> LazyArrays:
     """Return lazy arrays with zeros for y."""
+    import dask.array as da
+
     rows = _known(lazy.X)
-    return replace(lazy, X=rows, y=_beside(rows, np.zeros(len(rows)), "y"))
+    return replace(lazy, X=rows, y=da.zeros(len(rows), chunks=rows.chunks[:1]))
 
 
 def _known(array: Any) -> Any:
