@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.shape import Shape
-from dask_odm.learning.machines import Attributes, Scheme
+from dask_odm.learning.machines import Attributes, Scheme, joined_attributes, train_targets
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     Choice,
@@ -29,7 +29,7 @@ from dask_odm.methods.cells.recipe import train_cells
 from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
-from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out
+from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
@@ -43,6 +43,8 @@ F = TypeVar("F", bound=ODMFit)
 class ExactRecipe(Recipe[ODMFit]):
     """Newton over all rows; all pairs of many classes at once if they suit that."""
 
+    several: ClassVar[bool] = True
+
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_exact(data, fit)
 
@@ -52,6 +54,8 @@ class ExactRecipe(Recipe[ODMFit]):
 
 class LandmarkRecipe(Recipe[ODMFit]):
     """Newton over landmarks; machines of many classes in lockstep."""
+
+    several: ClassVar[bool] = True
 
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_landmark(data, fit)
@@ -79,6 +83,7 @@ class NewtonRecipe(Recipe[ODMFit]):
 
     linear: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
+    several: ClassVar[bool] = True
 
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_newton(data, fit)
@@ -116,9 +121,12 @@ class ODMFamily(Family[ODMFit]):
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit = fit.for_data(data)
-        if fit.word == "auto":
-            choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
-        trained = super().train(choice, data, fit)
+        if data.n_targets > 1:
+            trained = train_targets(choice, data, fit, self._joined_labels)
+        else:
+            if fit.word == "auto":
+                choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
+            trained = super().train(choice, data, fit)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         path = tuple(
@@ -128,8 +136,15 @@ class ODMFamily(Family[ODMFit]):
         return replace(path[-1], path=path if trained.path else ())
 
     def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
-        plain = [{name: value for name, value in each.items() if name not in OF_MACHINES} for each in machines]
-        return super().joined(fit, plain) | joined_left_out(machines, pairs=fit.scheme == "ovo")
+        return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
+
+    def _joined_labels(self, machines: Sequence[Attributes]) -> dict[str, Any]:
+        return joined_attributes(_plain(machines)) | labels_left_out(machines)
+
+
+def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
+    """Return the attributes of machines without those of leave-one-out."""
+    return [{name: value for name, value in each.items() if name not in OF_MACHINES} for each in machines]
 
 
 def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> Trained:
