@@ -7,7 +7,6 @@ import pickle
 import re
 import subprocess
 import sys
-import tracemalloc
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from dask_odm.papers.sodm.node_workers import TreeJob, projected_bytes, solve_no
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
+from traced import traced
 from tree_jobs import HERE
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
@@ -297,13 +297,7 @@ def projected_and_taken(model: ODMClassifier, X: np.ndarray, y: np.ndarray, few:
         model.set_params(memory_limit=1).fit(X, y)
     projected = int(1.01 * parse_bytes(re.search(r"needs ([\d.]+ \w+)", str(refused.value))[1]))
     model.set_params(memory_limit=projected).fit(X[:few], y[:few])  # what is loaded once is no part of a fit
-    tracemalloc.start()
-    try:
-        model.fit(X, y)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    return projected, peak
+    return projected, traced(model.fit, X, y)[1]
 
 
 @pytest.mark.parametrize(

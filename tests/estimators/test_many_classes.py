@@ -8,7 +8,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
@@ -239,17 +238,6 @@ def test_a_path_of_lams_and_a_warm_start(rows):
     assert len(warm.fit(X, y).history_) < first
     with pytest.raises(InputError, match="the fitted model has 4 machines"):
         warm.fit(X, y != "ant")
-
-
-@pytest.mark.parametrize("chunks", [{}, {"sample": 50}], ids=["in-memory", "lazy"])
-def test_scores_of_xarray_have_a_dimension_of_classes(rows, chunks):
-    X, y = rows
-    model = ODMClassifier(**LINEAR).fit(X, y)
-    data = xr.DataArray(X, dims=("sample", "feature"), coords={"sample": np.arange(120) + 7})
-    found = model.decision_function(data.chunk(chunks) if chunks else data)
-    assert (found.name, found.dims) == ("decision_function", ("sample", "class"))
-    assert (found.sample.values[0], found["class"].values.tolist()) == (7, LABELS.tolist())
-    np.testing.assert_allclose(found.values, model.decision_function(X), atol=1e-12)
 
 
 @pytest.mark.parametrize("model", [ODMClassifier(), ODMClassifierCV(), SaddleSVC()])

@@ -60,6 +60,7 @@ def test_linear_kernel_is_the_primal_optimum(rows, scale, solver):
 def test_attributes_of_the_last_fit_only(rows):
     model = ODMClassifier("linear").fit(*rows)
     assert hasattr(model, "coef_")
+    assert not any(hasattr(model, name) for name in ("support_", "support_vectors_", "dual_coef_"))
     model.set_params(kernel="rbf").fit(*rows)
     assert not hasattr(model, "coef_")
 

@@ -15,7 +15,7 @@ from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
 from dask_odm.cli import main
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
-from dask_odm.solvers import Landmark
+from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
 GAMMA = 0.3
@@ -108,6 +108,33 @@ def test_left_out_predictions_are_those_of_refits(rows, solver):
     assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
 
 
+def test_every_cell_has_the_ridge_regression_of_its_rows(rows):
+    X, y = rows
+    mean, unit = in_units(y)
+    model = ODMRegressor(**{**exact, "solver": Cells(60)}, lam=4.0 * len(y), loo=True).fit(X, y)
+    cells = model._model.cells_of(X)
+    for cell in range(4):
+        own = np.flatnonzero(cells == cell)
+        ridge = KernelRidge(alpha=0.25, kernel="rbf", gamma=GAMMA)
+        found = ridge.fit(X[own], (y[own] - mean) / unit).predict(X[own])
+        np.testing.assert_allclose(model.predict(X[own]), mean + unit * found, rtol=0, atol=1e-4)
+        refit = ridge.fit(X[own[1:]], (y[own[1:]] - mean) / unit).predict(X[own[:1]])
+        assert model.loo_prediction_[own[0]] == pytest.approx(mean + unit * refit[0], abs=1e-4)
+    assert len(np.unique(cells)) == len(model.intercept_) == 4
+    assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
+
+
+@pytest.mark.parametrize("solver", ["exact", Cells(60), Landmark(160), "newton"])
+def test_a_warm_start_goes_on_in_other_units(rows, solver):
+    X, y = rows
+    kernel = {"kernel": "linear", "fit_intercept": True} if solver == "newton" else {}
+    options = {**exact, **kernel, "solver": solver, "upsilon": 0.3, "theta": 0.1, "tol": 1e-6}
+    model = ODMRegressor(**options, warm_start=True).fit(X, 7.0 - 3.0 * y)
+    model.fit(X, y)
+    assert model.fit(X, y).n_iter_ == 1, "nothing is left to do"
+    np.testing.assert_allclose(model.predict(X), ODMRegressor(**options).fit(X, y).predict(X), atol=0.01)
+
+
 def test_groups_are_left_out_together(rows):
     X, y = rows
     mean, unit = in_units(y)
@@ -141,7 +168,8 @@ def test_a_file_keeps_intervals(rows, tmp_path):
 
 def test_constant_targets_are_predicted():
     X = np.random.default_rng(4).normal(size=(30, 2))
-    np.testing.assert_allclose(ODMRegressor().fit(X, np.full(30, 7.0)).predict(X), 7.0)
+    for solver in ("exact", Cells(10)):
+        np.testing.assert_allclose(ODMRegressor(solver=solver).fit(X, np.full(30, 7.0)).predict(X), 7.0)
 
 
 @pytest.mark.parametrize("given", [{"kernel": []}, {"gammas": []}, {"lams": [0.0, 1.0]}, {"lams": [np.nan]}])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import tracemalloc
 from dataclasses import replace
 
 import dask
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import pass_jobs
-from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm import ODMClassifier
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
@@ -26,6 +25,7 @@ from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanQuery
 from dask_odm.solvers import Landmark
 from small_stores import store_of
+from traced import traced
 
 pytestmark = pytest.mark.usefixtures("over_passes")
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
@@ -103,12 +103,8 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     samples, peaks, sample_bytes = [], [], 4 * d * size
     for most in (0, 1 << 40):
         monkeypatch.setattr(passes, "COPIED_BYTES", most)
-        tracemalloc.start()
-        try:
-            found = span.support(np.zeros(20), Draw(size, 5))
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
+        found, peak = traced(span.support, np.zeros(20), Draw(size, 5))
+        peaks.append(peak)
         samples.append([part.tobytes() for part in found.weighted()])
     assert samples[0] == samples[1]
     assert peaks[0] < 6 * sample_bytes
@@ -143,9 +139,3 @@ def test_same_bits_though_a_worker_is_killed(store, client, without_workers, tmp
     assert bits(ODMClassifier(**SETTINGS).fit(store.path)) == whole
     assert (tmp_path / "died").exists(), "no worker was killed"
     client.wait_for_workers(2, timeout=60)
-
-
-def test_what_does_not_fit_is_refused_with_both_figures(store, monkeypatch):
-    monkeypatch.setattr(Cluster, "current", classmethod(lambda cls, *given: Cluster(None, 1, 2, 200_000, 400_000)))
-    with pytest.raises(MemoryLimitError, match=r"needs .* per task, but only .* of a worker's limit"):
-        ODMClassifier(**SETTINGS).fit(store.path)
