@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.store import Store
 from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
@@ -21,7 +22,7 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features
-from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
+from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind

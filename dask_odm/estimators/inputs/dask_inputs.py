@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _get_feature_names
 
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.readers.sources import is_of
 from dask_odm.engine.client import active_client
 from dask_odm.engine.lazy import computed_once
@@ -18,7 +19,6 @@ from dask_odm.estimators.inputs.frames import (
     dask_labels,
     dask_rows,
     is_dask_frame,
-    labels_of,
     refuse_labels_among,
     rows_of,
     warn_column,
