@@ -263,19 +263,24 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         InputError
             As `predict` does; no targets, or targets or weights of other lengths.
         """
+        from sklearn.metrics import r2_score  # imported here, since it takes long to load
+
+        predicted, targets, weight = self._values_of_labelled(X, y, sample_weight)
+        return float(as_input_error(lambda: r2_score(targets, predicted, sample_weight=weight)))
+
+    def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+        """Return predictions, targets and weights, if there are any, of the rows that have a target."""
         resolved = self._resolve(X, y, sample_weight)
         resolved.require("real", "score")
         predicted, y, weight = self._beside_targets(resolved)
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
-        from sklearn.metrics import r2_score  # imported here, since it takes long to load
-
         values: Array = as_input_error(lambda: real_targets(y))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)[known]
-        return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
+        return predicted[known], values[known], weights
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -18,20 +18,19 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
-from dask_odm.estimators.groups import numbered
+from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
+from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
+from dask_odm.learning.machines import Attributes, joined_attributes, train_targets
 from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
     SolverObject,
     SolverOptions,
-    solver_object,
-    solver_word,
     with_parameters,
 )
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
@@ -41,10 +40,12 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_solver
-from dask_odm.methods.settings import Exact, Landmark, Newton
+from dask_odm.methods.recipes import choose_by_trials, choose_solver
+from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.models.sets import conformity_table, thresholds_of
 from dask_odm.typing import Array
+
+SOLVERS: SolverClasses = (Exact, Landmark, Newton, Cells)
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,14 @@ class RegressionFit(ODMFit):
     def loss(self, data: TrainingData) -> Any:
         return ResidualLoss(self.odm, data.total_weight)
 
+    def in_units(self, targets: RealValues) -> RegressionFit:
+        """Return the settings with the start of targets in other units; raise InputError if it has fewer or more."""
+        mean, unit = np.atleast_1d(targets.mean), np.atleast_1d(targets.unit)
+        self.require_machines(len(unit))
+        starts = tuple((raw / u, (b - m) / u) for (raw, b), m, u in zip(self.starts, mean, unit, strict=False))
+        last = self.last and replace(self.last, coefficients=self.last.coefficients / unit[:, None])
+        return replace(self, starts=starts, last=last)
+
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
         return RowLosses.of_targets(self.odm, y, weight)
 
@@ -69,42 +78,65 @@ class RegressionFamily(Family[RegressionFit]):
         return choose_solver(fit, rows, features)
 
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
-        fit = fit.for_data(data)
         targets = units_of(*data.taking_part[1:])
-        trained = super().train(choice, data.with_targets(targets), fit)
+        fit = fit.for_data(data).in_units(targets)
+        scaled = data.with_targets(targets)
+        if data.n_targets > 1:
+            trained = train_targets(choice, scaled, fit, _joined)
+        else:
+            if fit.word == "auto":
+                choice, fit = choose_by_trials(choice, scaled, fit)
+            trained = super().train(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
         attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
         if fit.loo:
-            values, y, weight = trained.attributes[OF_MACHINE]
-            attributes |= _left_out(values, y, weight, targets)
+            attributes |= _left_out(targets, *trained.attributes[OF_MACHINE])
         model = trained.model.rescaled(targets.unit, targets.mean)
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
 
 def units_of(y: Array, weight: Array) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
-    power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
+    power = np.frexp(np.abs(y).max(axis=0))[1]  # which squares of targets overflow without, or underflow
     near = np.ldexp(y, -power)
-    mean = float(np.average(near, weights=weight))
-    unit = float(np.sqrt(np.average((near - mean) ** 2, weights=weight)))
-    return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
+    mean = np.average(near, axis=0, weights=weight)
+    unit = np.sqrt(np.average((near - mean) ** 2, axis=0, weights=weight))
+    unit = np.where(unit > 1e-12 * np.abs(mean), np.ldexp(unit, power), 1.0)
+    return RealValues(np.ldexp(mean, power)[()], unit[()])
 
 
-def _left_out(values: Array, y: Array, weight: Array, targets: RealValues) -> dict[str, Any]:
-    """Return the fitted attributes that follow from left-out ``values`` (n,), NaN for rows that take no part."""
+def _joined(machines: Sequence[Attributes]) -> Attributes:
+    """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
+    found = joined_attributes(machines)
+    if OF_MACHINE in found:
+        found[OF_MACHINE] = tuple(np.stack(each, axis=-1) for each in zip(*found[OF_MACHINE], strict=True))
+        found["loo_parameters_"] = float(found["loo_parameters_"].sum())
+    return found
+
+
+def _left_out(targets: RealValues, values: Array, y: Array, weight: Array) -> dict[str, Any]:
+    """Return the fitted attributes that follow from left-out ``values`` (n,), or (n, t) of several targets.
+
+    They are NaN for rows that take no part.
+    """
+    weight = weight.reshape(len(weight), -1)[:, 0]
     counted = np.flatnonzero(weight)
     residuals = (values - y)[counted]
     units = weight[counted]
+    sizes = (targets.unit * np.abs(residuals)).reshape(len(counted), -1)
+    one = np.ones(len(counted), np.int64)
+    tables = [conformity_table(-size, one, units, 2) for size in sizes.T]
+    table = tables[0] if len(tables) == 1 else np.stack([each[2] for each in (*tables, tables[0])])
     return {
         "loo_prediction_": targets.mean + targets.unit * values,
-        "loo_score_": float(1.0 - np.average(residuals**2, weights=units)),
-        "conformity_": conformity_table(-targets.unit * np.abs(residuals), np.ones(len(counted), np.int64), units, 2),
+        "loo_score_": float(1.0 - np.average(residuals**2, axis=0, weights=units).mean()),
+        "conformity_": table,
     }
 
 
-def _around(values: Array, radius: float) -> Array:
-    """Return the ends (n, 2) of intervals around ``values`` (n,)."""
-    return np.stack([values - radius, values + radius], axis=1)
+def _around(values: Array, radius: Any) -> Array:
+    """Return the ends (n, 2) of intervals around ``values`` (n,), or (n, t, 2) around those of several targets."""
+    return np.stack([values - radius, values + radius], axis=-1)
 
 
 @with_parameters
@@ -118,8 +150,8 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     theta : float, default=0.0
         θ ≥ 0, residuals that cost nothing, in standard deviations of the targets.
     solver : {…} or solver object, default="auto"
-        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact" or "landmark". "auto" chooses by the
-        number of rows.
+        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact", "landmark" or "cells", which "auto"
+        chooses from.
     scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
     tol : float, default=1e-3
@@ -132,11 +164,11 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """
 
-    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
+    _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
-        "solver": [SolverOptions((Exact, Landmark, Newton))],
+        "solver": [SolverOptions(SOLVERS)],
         "scale": [Registered(SCALINGS, "auto"), None],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -198,20 +230,28 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
 
         Returns
         -------
-        interval : array of shape (n, 2), or DataArray
-            A DataArray has a dimension "end", low and high. Intervals are infinite if there were too few training rows
-            for the coverage.
+        interval : array of shape (n, 2), or (n, n_targets, 2), or DataArray
+            A DataArray has a dimension "end", low and high. Several targets have an array for rows in memory. Intervals
+            are infinite if there were too few training rows for the coverage.
 
         Raises
         ------
         InputError
-            The model was fitted without ``loo``; a coverage beyond (0, 1); or as `predict`.
+            The model was fitted without ``loo``; a coverage beyond (0, 1); several targets for rows that are not in
+            memory; or as `predict`.
         """
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
-        radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+        several = self._model.outputs > 1
+        sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
         cube = self._cube_to_predict(X)
+        if several:
+            values = None if cube is not None else self._values(self._resolve(X))
+            if not isinstance(values, np.ndarray):
+                raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
+            return _around(values, sizes)
+        radius = float(sizes[0])
         if cube is None:
             values = self._values(self._resolve(X))
             if isinstance(values, np.ndarray):
@@ -234,6 +274,10 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
     *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
 
+    Rows in memory may have several targets, y of shape (n, n_targets). Each has a machine, and machines share what
+    they compute of the rows. ``coef_`` and ``intercept_`` are then as in `MDDRidge`, ``dual_coef_`` has the shape
+    (n_support, n_targets), ``dual_gap_`` is the largest, and ``loo_score_`` the mean.
+
     Parameters
     ----------
     kernel : {…}, default="rbf"
@@ -241,12 +285,14 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     lam : float or "auto", default="auto"
         λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
         rows, or the sum of their weights.
+    warm_start : bool, default=False
+        Start from the solution of the last fit, as `ODMClassifier` does.
 
     Attributes
     ----------
     lam_, scale_
         λ and scaling of the fit, which "auto" chose if it was to.
-    loo_prediction_ : ndarray of shape (n,)
+    loo_prediction_ : ndarray of shape (n,), or (n, n_targets)
         With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
         Models from a file do not have this attribute.
     loo_score_ : float
@@ -264,7 +310,8 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
         Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
         kernel.
     coef_, intercept_
-        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean.
+        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
+        an array of those of all cells.
     dual_gap_, history_, n_iter_
         As in `ODMClassifier`.
 
@@ -286,20 +333,17 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     """
 
     _family: ClassVar[Family[Any]] = RegressionFamily()
+    _targets: ClassVar[RealTargets] = RealTargets(several=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS)],
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
+        "warm_start": ["boolean"],
     }
 
     kernel: str = "rbf"
     _: KW_ONLY
     lam: float | str = "auto"
+    warm_start: bool = False
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
-        own = solver_object(self.solver, self._solvers) or Landmark()
-        groups = None if more.get("groups") is None else numbered(more["groups"])
-        if groups is not None and not self.loo:
-            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        if more.get("places") and groups is None and self.loo:
-            advise_groups()
-        return RegressionFit.of(self, own, run, (), word=solver_word(self.solver), groups=groups)
+        return settings_of(self, RegressionFit, run, more)

@@ -175,7 +175,8 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     if "probability_link_" in fitted and not is_link(fitted["probability_link_"]):
         raise ValueError("a link whose points do not rise through zero")
     table, labels = fitted.get("conformity_"), record.attributes["schema"].get("classes")
-    if table is not None and not (is_table(table) and len(table) == 1 + (2 if labels is None else len(labels))):
+    tables = max(2, model.outputs) if labels is None else len(labels)
+    if table is not None and not (is_table(table) and len(table) == 1 + tables):
         raise ValueError("thresholds of sets that do not fall, or are of other classes")
     if table is not None and labels is None and table.max() > 0.0:
         raise ValueError("intervals whose ends are crossed")

@@ -254,6 +254,26 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
     }
 
 
+def labels_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the leave-one-out attributes of the machines of several labels, with one link for all; empty without.
+
+    The accuracy is the share of the rows of which all labels are right.
+    """
+    if not all(OF_MACHINE in machine for machine in machines):
+        return {}
+    scores, positive, weight = (np.stack(each, axis=1) for each in zip(*(m[OF_MACHINE] for m in machines), strict=True))
+    known = ~np.isnan(scores).any(axis=1)
+    shares = next((machine[LEFT_OUT_ROWS][1] for machine in machines if LEFT_OUT_ROWS in machine), weight[:, 0])
+    right = ((scores > 0) == (positive > 0)).all(axis=1)
+    flat = (each[known].ravel() for each in (scores, positive > 0, weight))
+    return {
+        "loo_decision_function_": scores,
+        "loo_score_": float(np.average(right[known], weights=shares[known])),
+        "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
+        "probability_link_": fit_link(*flat),
+    }
+
+
 def of_all_classes(trained: Trained, learned: Array | None, classes: Array | None) -> Trained:
     """Return what was ``learned`` of some classes as a model of all ``classes``; the others had no row.
 

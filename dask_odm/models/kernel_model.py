@@ -110,8 +110,9 @@ class KernelModel(Model):
         """
         return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
 
-    def rescaled(self, unit: float, mean: float) -> Self:
-        return replace(self, coefficients=unit * self.coefficients, intercept=unit * self.intercept + mean)
+    def rescaled(self, unit: Any, mean: Any) -> Self:
+        coefficients = np.reshape(unit, (-1, 1)) * self.coefficients
+        return replace(self, coefficients=coefficients, intercept=unit * self.intercept + mean)
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]

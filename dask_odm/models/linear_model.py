@@ -26,8 +26,9 @@ class LinearModel(Model):
     def features(self) -> int:
         return int(self.weights.shape[1])
 
-    def rescaled(self, unit: float, mean: float) -> Self:
-        return replace(self, weights=unit * self.weights, intercept=unit * self.intercept + mean)
+    def rescaled(self, unit: Any, mean: Any) -> Self:
+        weights = np.reshape(unit, (-1, 1)) * self.weights
+        return replace(self, weights=weights, intercept=unit * self.intercept + mean)
 
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix

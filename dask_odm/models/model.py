@@ -60,8 +60,8 @@ class Model(ABC):
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         """Return the scores of all machines for raw rows ``X`` (n, d), float64 (machines, n)."""
 
-    def rescaled(self, unit: float, mean: float) -> Self:
-        """Return the model whose values are ``unit`` times this one's, plus ``mean``."""
+    def rescaled(self, unit: Any, mean: Any) -> Self:
+        """Return the model whose values are ``unit`` times this one's, plus ``mean``, for each output or (outputs,)."""
         raise NotImplementedError(f"{self.kind} models have classes alone")
 
     def values(self, X: Any, threads: int = 1) -> Array:

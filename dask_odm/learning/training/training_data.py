@@ -75,6 +75,11 @@ class TrainingData(ABC):
         return self.rows * self.features * self.raw_dtype.itemsize
 
     @property
+    def n_targets(self) -> int:
+        """Number of targets of a row, of which several are learned from rows in memory."""
+        return 1
+
+    @property
     def labelled_rows(self) -> int:
         """Number of rows with a label; in memory, of rows that take part."""
         return self.rows
@@ -206,6 +211,10 @@ class TrainingData(ABC):
     @abstractmethod
     def of_machine(self, targets: OneOfMany) -> TrainingData:
         """Return the data of one machine of many classes, scaled like all rows. Nothing is copied on disk."""
+
+    def of_target(self, target: int) -> TrainingData:
+        """Return the same rows with one of several targets. Nothing is computed twice that they share."""
+        return self
 
     @abstractmethod
     def passes(self, weights: int, *, full: bool = False) -> Passes:
