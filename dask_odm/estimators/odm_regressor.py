@@ -43,7 +43,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_solver
+from dask_odm.methods.recipes import choose_solver, learns_several
 from dask_odm.methods.settings import Exact, Landmark, Newton
 from dask_odm.models.sets import conformity_table, thresholds_of
 from dask_odm.typing import Array
@@ -180,6 +180,11 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     max_iter: int = 200
     loo: bool = False
     fit_intercept: bool = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
+        return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from rows and targets.
