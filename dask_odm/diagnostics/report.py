@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 from dask_odm.data.cubes.beside import variable_beside
 from dask_odm.data.ingest import write_rows
 from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
@@ -43,7 +44,6 @@ from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.html import heading

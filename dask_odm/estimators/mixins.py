@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.store import Store
 from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
@@ -21,7 +22,7 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, label_matrix
-from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
+from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
@@ -292,19 +293,24 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         InputError
             As `predict` does; no targets, or targets or weights of other lengths.
         """
+        from sklearn.metrics import r2_score  # imported here, since it takes long to load
+
+        predicted, targets, weight = self._values_of_labelled(X, y, sample_weight)
+        return float(as_input_error(lambda: r2_score(targets, predicted, sample_weight=weight)))
+
+    def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+        """Return predictions, targets and weights, if there are any, of the rows that have a target."""
         resolved = self._resolve(X, y, sample_weight)
         resolved.require("real", "score")
         predicted, y, weight = self._beside_targets(resolved)
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
-        from sklearn.metrics import r2_score  # imported here, since it takes long to load
-
         values: Array = as_input_error(lambda: real_targets(y))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)[known]
-        return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
+        return predicted[known], values[known], weights
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:

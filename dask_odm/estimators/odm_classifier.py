@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -15,8 +15,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
-from dask_odm.estimators.groups import numbered
-from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
+from dask_odm.estimators.fit_settings import settings_of
+from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import Classes, TargetKind
@@ -26,17 +26,13 @@ from dask_odm.learning.parameters import (
     SolverClasses,
     SolverObject,
     SolverOptions,
-    solver_object,
     solver_word,
     with_parameters,
 )
 from dask_odm.learning.training.family import Family
-from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.methods.odm_fit import LastFit, ODMFit
-from dask_odm.methods.recipes import ODMFamily, is_linear, learns_several
-from dask_odm.methods.settings import Landmark
-from dask_odm.models.kernel_model import KernelModel
-from dask_odm.models.pair_model import PairModel
+from dask_odm.learning.training.run import FitRun
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.typing import Array
 
 SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
@@ -199,28 +195,4 @@ class ODMClassifier(GammaParameters, ODMEstimator):
         return self._path(X, y, sample_weight, "lam", values.tolist())
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
-        groups = None if more.get("groups") is None else numbered(more["groups"])
-        if groups is not None and not self.loo:
-            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        if more.get("places") and groups is None and self.loo:
-            advise_groups()
-        found = ODMFit.of(self, own, run, more.get("lams", ()), word=solver_word(self.solver))
-        return replace(found, groups=groups, **(self._start() if self.warm_start else {}))
-
-    def _start(self) -> dict[str, Any]:
-        """Return the start for ``warm_start``: weights and intercepts, or the solution of the last fit of a kernel."""
-        word = solver_word(self.solver)
-        if is_linear(word, self.kernel):
-            found = zip(self.coef_, self.intercept_.tolist(), strict=True) if hasattr(self, "coef_") else ()
-            return {"starts": tuple(found)}
-        if word not in ("auto", "exact", "landmark", "cells") or not KernelChoice.of(self).is_named:
-            raise InputError(
-                "warm_start is for kernels by their names, by solver 'exact', 'landmark' or 'cells', and for linear "
-                "solvers; set it to False."
-            )
-        model = getattr(self, "_model", None)
-        if not isinstance(model, KernelModel) or isinstance(model, PairModel) or not hasattr(self, "support_"):
-            return {}
-        tree = getattr(model, "tree", None)
-        return {"last": LastFit(self.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)}
+        return settings_of(self, ODMFit, run, more)

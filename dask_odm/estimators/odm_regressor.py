@@ -18,11 +18,10 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
-from dask_odm.estimators.groups import numbered
+from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
@@ -32,7 +31,6 @@ from dask_odm.learning.parameters import (
     SolverClasses,
     SolverObject,
     SolverOptions,
-    solver_object,
     solver_word,
     with_parameters,
 )
@@ -43,10 +41,12 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_solver, learns_several
-from dask_odm.methods.settings import Exact, Landmark, Newton
+from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
+from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.models.sets import conformity_table, thresholds_of
 from dask_odm.typing import Array
+
+SOLVERS: SolverClasses = (Exact, Landmark, Newton, Cells)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,14 @@ class RegressionFit(ODMFit):
     def loss(self, data: TrainingData) -> Any:
         return ResidualLoss(self.odm, data.total_weight)
 
+    def in_units(self, targets: RealValues) -> RegressionFit:
+        """Return the settings with the start of targets in other units; raise InputError if it has fewer or more."""
+        mean, unit = np.atleast_1d(targets.mean), np.atleast_1d(targets.unit)
+        self.require_machines(len(unit))
+        starts = tuple((raw / u, (b - m) / u) for (raw, b), m, u in zip(self.starts, mean, unit, strict=False))
+        last = self.last and replace(self.last, coefficients=self.last.coefficients / unit[:, None])
+        return replace(self, starts=starts, last=last)
+
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
         return RowLosses.of_targets(self.odm, y, weight)
 
@@ -71,11 +79,15 @@ class RegressionFamily(Family[RegressionFit]):
         return choose_solver(fit, rows, features)
 
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
-        fit = fit.for_data(data)
         targets = units_of(*data.taking_part[1:])
+        fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)
-        several = data.n_targets > 1
-        trained = train_targets(choice, scaled, fit, _joined) if several else super().train(choice, scaled, fit)
+        if data.n_targets > 1:
+            trained = train_targets(choice, scaled, fit, _joined)
+        else:
+            if fit.word == "auto":
+                choice, fit = choose_by_trials(choice, scaled, fit)
+            trained = super().train(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
         attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
         if fit.loo:
@@ -139,8 +151,8 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     theta : float, default=0.0
         θ ≥ 0, residuals that cost nothing, in standard deviations of the targets.
     solver : {…} or solver object, default="auto"
-        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact" or "landmark". "auto" chooses by the
-        number of rows.
+        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact", "landmark" or "cells", which "auto"
+        chooses from.
     scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
     tol : float, default=1e-3
@@ -153,11 +165,11 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """
 
-    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
+    _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
-        "solver": [SolverOptions((Exact, Landmark, Newton))],
+        "solver": [SolverOptions(SOLVERS)],
         "scale": [Registered(SCALINGS, "auto"), None],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -279,6 +291,8 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     lam : float or "auto", default="auto"
         λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
         rows, or the sum of their weights.
+    warm_start : bool, default=False
+        Start from the solution of the last fit, as `ODMClassifier` does.
 
     Attributes
     ----------
@@ -302,7 +316,8 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
         Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
         kernel.
     coef_, intercept_
-        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean.
+        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
+        an array of those of all cells.
     dual_gap_, history_, n_iter_
         As in `ODMClassifier`.
 
@@ -328,17 +343,13 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS)],
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
+        "warm_start": ["boolean"],
     }
 
     kernel: str = "rbf"
     _: KW_ONLY
     lam: float | str = "auto"
+    warm_start: bool = False
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
-        own = solver_object(self.solver, self._solvers) or Landmark()
-        groups = None if more.get("groups") is None else numbered(more["groups"])
-        if groups is not None and not self.loo:
-            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        if more.get("places") and groups is None and self.loo:
-            advise_groups()
-        return RegressionFit.of(self, own, run, (), word=solver_word(self.solver), groups=groups)
+        return settings_of(self, RegressionFit, run, more)

@@ -134,8 +134,10 @@ class RealTargets(TargetKind):
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
         if model.outputs > 1:
             return found
-        shaped = {name: value.reshape(-1) for name, value in found.items() if name != "intercept_"}
-        return shaped | ({"intercept_": float(found["intercept_"][0])} if "intercept_" in found else {})
+        shaped = {name: value.reshape(-1) for name, value in found.items()}
+        if len(shaped.get("intercept_", ())) == 1:  # cells have one each
+            shaped["intercept_"] = float(shaped["intercept_"][0])
+        return shaped
 
 
 class NormalRows(TargetKind):

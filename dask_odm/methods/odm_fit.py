@@ -169,8 +169,7 @@ class ODMFit:
         found = len(self.starts if self.last is None else self.last.coefficients)
         if found not in (0, count):
             raise InputError(
-                f"warm_start: the fitted model has {found} machines, but these classes make {count}; set warm_start to "
-                "False."
+                f"warm_start: the fitted model has {found} machines, but this y makes {count}; set warm_start to False."
             )
 
     def start_of_rows(self, data: TrainingData) -> Array | None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError, MemoryLimitError
@@ -37,6 +37,7 @@ from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
 
 logger = logging.getLogger("dask_odm")
+F = TypeVar("F", bound=ODMFit)
 
 
 class ExactRecipe(Recipe[ODMFit]):
@@ -211,7 +212,7 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit)
     return _rival("exact", why)
 
 
-def choose_by_trials(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
+def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[Choice[Any], F]:
     """Choose, for "auto", the rival of the suited solver if it gets more rows right that neither has learned from.
 
     The rival of landmarks are cells. That of the exact solver are landmarks, which smooth what a larger λ than the
@@ -234,7 +235,7 @@ def choose_by_trials(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) ->
         gain, error = gain_of(_rival(rival), choice, data, fit)
     except (InputError, MemoryLimitError):
         return choice, fit  # of two, the suited one says best what is wrong
-    why = f"{choice.why}; {_in_words(rival, choice, gain, error)}"
+    why = f"{choice.why}; {_in_words(rival, choice, gain, error, fit)}"
     name = rival if gain > error * (AUTO.cells_errors if rival == "cells" else 1.0) else choice.solver
     logger.info("solver=%r: %s", name, why)
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
@@ -258,7 +259,7 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
             return ""
         if gain <= error:
             return ""
-        why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error)}"
+        why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error, fit)}"
     logger.info("solver='cells': %s", why)
     return why
 
@@ -267,8 +268,11 @@ def _rival(solver: str, why: str = "") -> Choice[ODMFit]:
     return Choice(solver, why, RECIPES[solver], INSTEAD)
 
 
-def _in_words(rival: str, choice: Choice[ODMFit], gain: float, error: float) -> str:
-    """Return how many rows a rival gets right beside the suited solver."""
+def _in_words(rival: str, choice: Choice[ODMFit], gain: float, error: float, fit: ODMFit) -> str:
+    """Return how many rows a rival gets right beside the suited solver, or how much it loses on them."""
+    if fit.has_real_targets:
+        more = "less" if gain >= 0 else "more"
+        return f"in trials on a third of the rows, {rival!r} loses {abs(gain):.2%} ± {error:.2%} {more} on the others"
     more = "more" if gain >= 0 else "fewer"
     return (
         f"in trials on a third of the rows, {rival!r} gets {abs(gain):.2%} ± {error:.2%} of the others {more} right "

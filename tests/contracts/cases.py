@@ -254,6 +254,7 @@ CASES = [
     one_class("one class, linear", settings=linear),
     regression("regression", settings={"solver": "exact", "upsilon": 0.4, "theta": 0.2, **kernel}),
     regression("regression, landmark", settings={"solver": Landmark(200), "upsilon": 3.0, "loo": True, **kernel}),
+    regression("regression, cells", settings={"solver": Cells(40), "loo": True, **kernel}, without=MEDIANS),
     regression("regression, linear", settings={"theta": 0.3, **linear}),
     Case(
         "regression, search",
@@ -289,6 +290,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (OneClassODM(kernel="linear"), {}),
     (ODMRegressor(), {}),
     (ODMRegressor(solver="landmark"), {}),
+    (ODMRegressor(solver="cells"), {}),
     (ODMRegressor("linear", theta=0.1), {}),
     (ODMRegressorCV("rbf", gammas=[0.1, 1.0]), {}),
     (MDDRidge(), {}),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GroupKFold
 
@@ -15,7 +18,7 @@ from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
 from dask_odm.cli import main
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
-from dask_odm.solvers import Landmark
+from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
 GAMMA = 0.3
@@ -108,6 +111,33 @@ def test_left_out_predictions_are_those_of_refits(rows, solver):
     assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
 
 
+def test_every_cell_has_the_ridge_regression_of_its_rows(rows):
+    X, y = rows
+    mean, unit = in_units(y)
+    model = ODMRegressor(**{**exact, "solver": Cells(60)}, lam=4.0 * len(y), loo=True).fit(X, y)
+    cells = model._model.cells_of(X)
+    for cell in range(4):
+        own = np.flatnonzero(cells == cell)
+        ridge = KernelRidge(alpha=0.25, kernel="rbf", gamma=GAMMA)
+        found = ridge.fit(X[own], (y[own] - mean) / unit).predict(X[own])
+        np.testing.assert_allclose(model.predict(X[own]), mean + unit * found, rtol=0, atol=1e-4)
+        refit = ridge.fit(X[own[1:]], (y[own[1:]] - mean) / unit).predict(X[own[:1]])
+        assert model.loo_prediction_[own[0]] == pytest.approx(mean + unit * refit[0], abs=1e-4)
+    assert len(np.unique(cells)) == len(model.intercept_) == 4
+    assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
+
+
+@pytest.mark.parametrize("solver", ["exact", Cells(60), Landmark(160), "newton"])
+def test_a_warm_start_goes_on_in_other_units(rows, solver):
+    X, y = rows
+    kernel = {"kernel": "linear", "fit_intercept": True} if solver == "newton" else {}
+    options = {**exact, **kernel, "solver": solver, "upsilon": 0.3, "theta": 0.1, "tol": 1e-6}
+    model = ODMRegressor(**options, warm_start=True).fit(X, 7.0 - 3.0 * y)
+    model.fit(X, y)
+    assert model.fit(X, y).n_iter_ == 1, "nothing is left to do"
+    np.testing.assert_allclose(model.predict(X), ODMRegressor(**options).fit(X, y).predict(X), atol=0.01)
+
+
 def test_groups_are_left_out_together(rows):
     X, y = rows
     mean, unit = in_units(y)
@@ -141,7 +171,8 @@ def test_a_file_keeps_intervals(rows, tmp_path):
 
 def test_constant_targets_are_predicted():
     X = np.random.default_rng(4).normal(size=(30, 2))
-    np.testing.assert_allclose(ODMRegressor().fit(X, np.full(30, 7.0)).predict(X), 7.0)
+    for solver in ("exact", Cells(10)):
+        np.testing.assert_allclose(ODMRegressor(solver=solver).fit(X, np.full(30, 7.0)).predict(X), 7.0)
 
 
 @pytest.mark.parametrize("given", [{"kernel": []}, {"gammas": []}, {"lams": [0.0, 1.0]}, {"lams": [np.nan]}])
@@ -218,6 +249,28 @@ def test_the_search_finds_what_left_out_rows_say(rows):
     np.testing.assert_allclose(alone.predict(X), search.predict(X))
 
 
+def test_the_search_judges_by_scorers_in_the_targets_own_units(rows):
+    X, y = rows
+    weight = np.random.default_rng(6).uniform(0.5, 2.0, len(y))
+    names = ["neg_root_mean_squared_error", "neg_mean_absolute_error", "r2"]
+    given = {"gammas": [0.03, 0.3], "lams": [16.0, 1600.0], "scale": None, "random_state": 0}
+    search = ODMRegressorCV("rbf", scoring=names, refit="neg_mean_absolute_error", **given).fit(X, y, weight)
+    left = ODMRegressor(**search.best_params_, scale=None, loo=True).fit(X, y, weight).loo_prediction_
+    errors = {
+        "neg_root_mean_squared_error": -np.sqrt(np.average((left - y) ** 2, weights=weight)),
+        "neg_mean_absolute_error": -np.average(np.abs(left - y), weights=weight),
+        "r2": r2_score(y, left, sample_weight=weight),
+    }
+    for name, expected in errors.items():
+        assert search.cv_results_[f"mean_test_{name}"][search.best_index_] == pytest.approx(expected, rel=0.02)
+    assert search.cv_results_["rank_test_neg_mean_absolute_error"][search.best_index_] == 1
+    assert search.nested_score_ == pytest.approx(search.best_score_, rel=0.05), "of parts, which weigh alike"
+    with pytest.raises(InputError, match="refit must be one of the scores"):
+        ODMRegressorCV(refit="r2").fit(X, y)
+    with pytest.raises(InputError, match="Logarithmic"):
+        ODMRegressorCV(scoring="neg_mean_squared_log_error", **given).fit(X, -y)
+
+
 @pytest.mark.parametrize("cv", [4, 0.3, GroupKFold(3)])
 def test_the_search_validates_by_what_it_is_given(rows, cv):
     X, y = rows
@@ -239,10 +292,14 @@ def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
     X, y = rows
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
     run = CliRunner()
+    judged = [store, "--scoring", "r2,neg_mean_absolute_error", "--json"]
     learned = run.invoke(
         main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
     )
     assert "by left-out rows, the best of" in learned.stdout, learned.output
+    told = json.loads(run.invoke(main, ["evaluate", str(tmp_path / "m.zarr"), *judged]).stdout)
+    assert told["scores"]["r2"] == pytest.approx(told["r2"])
+    assert told["scores"]["neg_mean_absolute_error"] == pytest.approx(-told["mean_absolute_error"])
     assert run.invoke(main, ["predict", str(tmp_path / "m.zarr"), store, str(tmp_path / "p.csv"), "--sets", "0.8"])
     found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
     assert (tmp_path / "p.csv").read_text().startswith("prediction,low,high\n")

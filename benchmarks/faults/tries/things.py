@@ -150,6 +150,12 @@ ALL_FAMILIES = [
         {"solver": Landmark(40), "gamma": 0.5, "upsilon": 0.5, "random_state": 0},
         store="real.zarr",
     ),
+    Family(
+        "cells of real targets",
+        odm.ODMRegressor,
+        {"solver": Cells(8), "gamma": 0.5, "loo": True, "random_state": 0},
+        store="real.zarr",
+    ),
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
     Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
     Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),

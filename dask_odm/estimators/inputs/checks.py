@@ -28,12 +28,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
+from dask_odm.estimators.inputs.frames import require_labels, rows_of, weights_of
 from dask_odm.linalg.rows import no_numbers
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.kernel_model import KernelModel
