@@ -262,7 +262,8 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         """Return the predicted value of every row, (n,), or (n, targets) for several targets.
 
         The result has the form of the rows: a NumPy array for rows in memory, a DataArray named "y" for xarray, a lazy
-        dask array for a store or dask rows, and a map named "prediction" for a cube.
+        dask array for a store or dask rows, and a map named "prediction" for a cube. Its dtype is that of the rows, or
+        float64 if `ODMRegressor` learned targets a thousand deviations from zero.
 
         Parameters
         ----------

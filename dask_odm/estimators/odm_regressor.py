@@ -266,7 +266,9 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
                 found = map_blocks("interval", _around, values, values.dtype, radius, columns=2)
             found = self._like(X, found, "interval")
         else:
-            found = self._mapped(cube, AnswerFormat(cube.dtype, np.nan, 2), "interval", _around, radius)
+            found = self._mapped(
+                cube, AnswerFormat(self._model.value_type(cube.dtype), np.nan, 2), "interval", _around, radius
+            )
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
 

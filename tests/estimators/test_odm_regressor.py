@@ -201,6 +201,31 @@ def test_units_of_targets_change_nothing_but_units(rows, power):
     assert moved.loo_score_ == plain.loo_score_
 
 
+@pytest.mark.parametrize("solver", ["exact", "newton"])
+def test_targets_far_from_zero_keep_their_digits(rows, tmp_path, solver):
+    xr = pytest.importorskip("xarray")
+    X, y = rows[0].astype(np.float32), rows[1] - 40.0
+    kernel = {"kernel": "linear" if solver == "newton" else "rbf", "solver": solver, "loo": True}
+    near, far = ODMRegressor(**kernel).fit(X, y), ODMRegressor(**kernel).fit(X, 1e9 + y)
+    expected = near.predict(X).astype(np.float64)
+    assert near.predict(X).dtype == np.float32
+    far.save(tmp_path / "m.zarr")
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
+    cube = xr.DataArray(X.reshape(16, 10, 3), dims=("y", "x", "feature"))
+    cubed = ODMRegressor(**kernel).fit(cube, xr.DataArray(1e9 + y.reshape(16, 10), dims=("y", "x")))
+    for found in (
+        far.predict(X),
+        load_model(tmp_path / "m.zarr").predict(X),
+        far.predict(store),
+        cubed.predict(cube).to_numpy().ravel(),
+        far.predict_interval(X).mean(axis=1),
+        far.predict_interval(store).mean(axis=1),
+        cubed.predict_interval(cube).mean("end").to_numpy().ravel(),
+    ):
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(np.asarray(found) - 1e9, expected, rtol=0, atol=1e-4)
+
+
 def test_intervals_say_what_they_need(rows):
     X, y = rows
     model = ODMRegressor().fit(X, y)
