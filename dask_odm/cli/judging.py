@@ -89,7 +89,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
 @click.option(
     "--scoring",
     metavar="SCORE[,SCORE...]",
-    help="Further scores, by scikit-learn's names, such as average_precision or matthews_corrcoef; of classifiers.",
+    help="Further scores, by scikit-learn's names, such as average_precision or matthews_corrcoef, or r2.",
 )
 @json_option
 def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: bool) -> None:

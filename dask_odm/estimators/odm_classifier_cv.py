@@ -15,7 +15,7 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import solver_class
-from dask_odm.estimators.scoring import Scorer, scorers_of
+from dask_odm.estimators.scoring import deciding_scorers
 from dask_odm.estimators.search.recipe import SearchFamily
 from dask_odm.estimators.search.search_fit import SearchFit, several, splits_of
 from dask_odm.kernels import KERNELS
@@ -193,20 +193,12 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         plain = ODMClassifier(**first)
         return SearchFit(
             run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=splits_of(self.cv, more.get("groups")),
-            scorers=self._scorers(), groups=self._left_out_groups(more.get("groups")),
+            scorers=deciding_scorers(self.scoring, self.refit), groups=self._left_out_groups(more.get("groups")),
         )  # fmt: skip
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:
         """Return the groups to be left out one by one; None if there are none, or if a splitter takes them."""
         return None if groups is None or self.cv is not None else numbered(groups)
-
-    def _scorers(self) -> dict[str, Scorer] | None:
-        """Return the scorers by name, the deciding one first; None for accuracy."""
-        found = {} if self.scoring is None else scorers_of(self.scoring)
-        if self.refit is not None and self.refit not in found:
-            raise InputError(f"refit must be one of the scores, {list(found)}. Got {self.refit!r} instead.")
-        first = {} if self.refit is None else {self.refit: found[self.refit]}
-        return first | found or None
 
     def _several_solvers(self) -> tuple[Landmark, ...]:
         """Return the `Landmark` objects to choose from, one per number of landmarks."""

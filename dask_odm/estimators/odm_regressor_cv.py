@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from dask_odm.estimators.odm_regressor import (
     RegressionFit,
     units_of,
 )
+from dask_odm.estimators.scoring import NumberScoring, Scorer, deciding_scorers
 from dask_odm.estimators.search.recipe import results_of
 from dask_odm.estimators.search.search_fit import Splitter, several, splits_of
 from dask_odm.kernels import KERNELS
@@ -44,6 +45,7 @@ class RegressionSearch(RegressionFit):
     lams_tried: tuple[float, ...] | None = None
     cv: int | float | Given | Splitter | None = None
     left_out: Array | None = None  # groups that the search leaves out, (n,)
+    scorers: dict[str, Scorer] | None = None  # by name, the one that decides first; None for R²
 
 
 class RegressionSearchRecipe(Recipe[RegressionSearch]):
@@ -53,8 +55,10 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         fit = fit.for_data(data)
         cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
         splits = Splits(cv, fit.run.seed)
-        units = data.with_targets(units_of(*data.taking_part[1:]))
-        trials = SampleTrials(units, fit.kernel, fit.run, splits, score=explained, groups=fit.left_out)
+        units = units_of(*data.taking_part[1:])
+        score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
+        scaled = data.with_targets(units)
+        trials = SampleTrials(scaled, fit.kernel, fit.run, splits, score=score, groups=fit.left_out)
         search = Search(_axes(data, fit), trials.scores, splits.count, trials.goes_on, None, lambda state: None)
         state = search.run()
         best = Setting.of(state.history[search.best])
@@ -62,7 +66,8 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         lam = best.share * data.total_weight
         kernel = replace(fit.kernel, kernel=best.kernel, gamma=best.gamma)
         groups = fit.left_out if fit.loo else None
-        last = replace(fit, kernel=kernel, odm=replace(fit.odm, lam=lam), groups=groups)
+        plain = {each.name: getattr(fit, each.name) for each in fields(RegressionFit)}
+        last = RegressionFit(**plain | {"kernel": kernel, "odm": replace(fit.odm, lam=lam), "groups": groups})
         family = RegressionFamily()
         trained = family.train(family.choose(last, data.rows, data.features), data, last)
         trained.attributes.update(
@@ -70,7 +75,7 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
             best_score_=state.history[search.best]["objective"],
             best_index_=search.best,
             nested_score_=trials.nested_score(state),
-            cv_results_=results_of(state, trials, params),
+            cv_results_=results_of(state, trials, params, list(fit.scorers or ())),
         )
         return trained
 
@@ -120,15 +125,20 @@ class ODMRegressorCV(RegressionEstimator):
         Values of γ and λ to choose from. None: ranges that suit the data.
     cv : int, float, splitter, splits, or None, default=None
         How rows are left out: in folds, as one share, or as scikit-learn's splitters say. None: one by one.
+    scoring : str, callable, several of them, dict, or None, default=None
+        Score of left-out rows, or several: scorers of scikit-learn's or their names, such as
+        "neg_mean_absolute_error". None: R².
+    refit : str or None, default=None
+        Name of the score that decides, if there are several. None: the first.
 
     Attributes
     ----------
     best_params_ : dict
         ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows.
     best_score_ : float
-        R² of left-out rows of the sample. Since it is the best of many, it is a little too optimistic.
+        Score of left-out rows of the sample. Since it is the best of many, it is a little too optimistic.
     nested_score_ : float
-        R² without this optimism: each part of the rows is judged by the setting that is best on the others.
+        Score without this optimism: each part of the rows is judged by the setting that is best on the others.
     best_index_, cv_results_
         As in `ODMClassifierCV`.
     lam_, scale_, loo_prediction_, loo_score_, loo_parameters_, conformity_, n_features_in_, feature_names_in_, \
@@ -156,6 +166,8 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
+        "scoring": [str, callable, "array-like", None],
+        "refit": [str, None],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         *RegressionEstimator._saved,
@@ -173,6 +185,8 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
     gammas: Any = None
     lams: Any = None
     cv: Any = None
+    scoring: Any = None
+    refit: str | None = None
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionSearch:
         own = solver_object(self.solver, self._solvers) or Landmark()
@@ -186,6 +200,7 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
             first, own, run, (), word=solver_word(self.solver), kernels=kernels, gammas=self._ascending("gammas"),
             lams_tried=self._ascending("lams"), cv=splits_of(self.cv, groups),
             left_out=numbered(groups) if groups is not None and self.cv is None else None,
+            scorers=deciding_scorers(self.scoring, self.refit),
         )  # fmt: skip
 
     def _ascending(self, name: str) -> tuple[float, ...] | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GroupKFold
 
@@ -198,6 +201,31 @@ def test_units_of_targets_change_nothing_but_units(rows, power):
     assert moved.loo_score_ == plain.loo_score_
 
 
+@pytest.mark.parametrize("solver", ["exact", "newton"])
+def test_targets_far_from_zero_keep_their_digits(rows, tmp_path, solver):
+    xr = pytest.importorskip("xarray")
+    X, y = rows[0].astype(np.float32), rows[1] - 40.0
+    kernel = {"kernel": "linear" if solver == "newton" else "rbf", "solver": solver, "loo": True}
+    near, far = ODMRegressor(**kernel).fit(X, y), ODMRegressor(**kernel).fit(X, 1e9 + y)
+    expected = near.predict(X).astype(np.float64)
+    assert near.predict(X).dtype == np.float32
+    far.save(tmp_path / "m.zarr")
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
+    cube = xr.DataArray(X.reshape(16, 10, 3), dims=("y", "x", "feature"))
+    cubed = ODMRegressor(**kernel).fit(cube, xr.DataArray(1e9 + y.reshape(16, 10), dims=("y", "x")))
+    for found in (
+        far.predict(X),
+        load_model(tmp_path / "m.zarr").predict(X),
+        far.predict(store),
+        cubed.predict(cube).to_numpy().ravel(),
+        far.predict_interval(X).mean(axis=1),
+        far.predict_interval(store).mean(axis=1),
+        cubed.predict_interval(cube).mean("end").to_numpy().ravel(),
+    ):
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(np.asarray(found) - 1e9, expected, rtol=0, atol=1e-4)
+
+
 def test_intervals_say_what_they_need(rows):
     X, y = rows
     model = ODMRegressor().fit(X, y)
@@ -246,6 +274,28 @@ def test_the_search_finds_what_left_out_rows_say(rows):
     np.testing.assert_allclose(alone.predict(X), search.predict(X))
 
 
+def test_the_search_judges_by_scorers_in_the_targets_own_units(rows):
+    X, y = rows
+    weight = np.random.default_rng(6).uniform(0.5, 2.0, len(y))
+    names = ["neg_root_mean_squared_error", "neg_mean_absolute_error", "r2"]
+    given = {"gammas": [0.03, 0.3], "lams": [16.0, 1600.0], "scale": None, "random_state": 0}
+    search = ODMRegressorCV("rbf", scoring=names, refit="neg_mean_absolute_error", **given).fit(X, y, weight)
+    left = ODMRegressor(**search.best_params_, scale=None, loo=True).fit(X, y, weight).loo_prediction_
+    errors = {
+        "neg_root_mean_squared_error": -np.sqrt(np.average((left - y) ** 2, weights=weight)),
+        "neg_mean_absolute_error": -np.average(np.abs(left - y), weights=weight),
+        "r2": r2_score(y, left, sample_weight=weight),
+    }
+    for name, expected in errors.items():
+        assert search.cv_results_[f"mean_test_{name}"][search.best_index_] == pytest.approx(expected, rel=0.02)
+    assert search.cv_results_["rank_test_neg_mean_absolute_error"][search.best_index_] == 1
+    assert search.nested_score_ == pytest.approx(search.best_score_, rel=0.05), "of parts, which weigh alike"
+    with pytest.raises(InputError, match="refit must be one of the scores"):
+        ODMRegressorCV(refit="r2").fit(X, y)
+    with pytest.raises(InputError, match="Logarithmic"):
+        ODMRegressorCV(scoring="neg_mean_squared_log_error", **given).fit(X, -y)
+
+
 @pytest.mark.parametrize("cv", [4, 0.3, GroupKFold(3)])
 def test_the_search_validates_by_what_it_is_given(rows, cv):
     X, y = rows
@@ -267,10 +317,14 @@ def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
     X, y = rows
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
     run = CliRunner()
+    judged = [store, "--scoring", "r2,neg_mean_absolute_error", "--json"]
     learned = run.invoke(
         main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
     )
     assert "by left-out rows, the best of" in learned.stdout, learned.output
+    told = json.loads(run.invoke(main, ["evaluate", str(tmp_path / "m.zarr"), *judged]).stdout)
+    assert told["scores"]["r2"] == pytest.approx(told["r2"])
+    assert told["scores"]["neg_mean_absolute_error"] == pytest.approx(-told["mean_absolute_error"])
     assert run.invoke(main, ["predict", str(tmp_path / "m.zarr"), store, str(tmp_path / "p.csv"), "--sets", "0.8"])
     found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
     assert (tmp_path / "p.csv").read_text().startswith("prediction,low,high\n")

@@ -94,14 +94,14 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X: two columns are named {quoted(twice)}.")
+    others = _without_numbers(frame)  # words or spans of time, which may be numbers
     survey = Survey(names)
     table, place = PandasTable(frame), "X, row {}".format
     held = (table.column(j, 0, len(frame)) for j in range(len(names)))
     values = survey.add(held, len(frame), place, spells_all=False)
     require_in_range(values, "float32", names, place)
     recipe, encode = survey.recipe(lambda: iter((values,)), "float32", "X")
-    is_needed = not recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
-    return (encode(values), recipe) if is_needed else None
+    return (encode(values), recipe) if others or not recipe.is_plain else None
 
 
 def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Array:
