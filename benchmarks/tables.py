@@ -135,6 +135,7 @@ def ranks(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
 
 def ranked(frame: pd.DataFrame, figures: tuple[str, ...]) -> str:
     """Return mean ranks with standard errors over the sets, mean figures, seconds and memory, as Markdown."""
+    figures = tuple(figure for figure in figures if frame[figure].notna().any())
     found = {figure: ranks(frame, figure) for figure in figures}
     first = found[figures[0]]
     own = [figure for figure in ("accuracy", "AUC", "R²") if frame[figure].notna().any()]

@@ -32,6 +32,7 @@ from dask_odm.learning.parameters import (
     SolverClasses,
     SolverObject,
     SolverOptions,
+    solver_word,
     with_parameters,
 )
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
@@ -41,7 +42,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_by_trials, choose_solver
+from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of
@@ -220,6 +221,11 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     loo: bool = False
     noise: str = "even"
     fit_intercept: bool = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
+        return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from rows and targets.

@@ -139,7 +139,7 @@ class ODMFamily(Family[ODMFit]):
         return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
 
     def _joined_labels(self, machines: Sequence[Attributes]) -> dict[str, Any]:
-        return joined_attributes(_plain(machines)) | labels_left_out(machines)
+        return joined_attributes(_plain(machines)) | labels_left_out(machines) | {"multilabel_": True}
 
 
 def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
@@ -174,6 +174,11 @@ def is_linear(solver: str, kernel: Any) -> bool:
     if linear and kernel != "linear":
         raise InputError(f"solver={solver!r} is for kernel='linear'. Got kernel={kernel!r} instead.")
     return linear
+
+
+def learns_several(solver: str) -> bool:
+    """Return whether ``solver`` learns several targets of a row."""
+    return solver == "auto" or (solver in RECIPES and RECIPES[solver].several)
 
 
 def choose_solver(fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
