@@ -287,7 +287,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
             return ends(values, sizes)
-        size = float(sizes[0])
+        size = self._interval_size(coverage)
         giver, then = self._of_intervals()
         if cube is None:
             values = giver._values(self._resolve(X))
@@ -300,6 +300,10 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
             answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, 2)
             found = giver._mapped(cube, answers, "interval", then, size)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
+
+    def _interval_size(self, coverage: float) -> float:
+        """Return the size of intervals of a coverage for one target, as the functions of `_of_intervals` take it."""
+        return -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
 
     def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
         """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""

@@ -15,8 +15,9 @@ from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GroupKFold
 
-from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model, report
 from dask_odm.cli import main
+from dask_odm.diagnostics.evaluation import compare
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
 from dask_odm.solvers import Cells, Landmark
@@ -297,6 +298,29 @@ def test_intervals_have_the_form_of_the_rows(rows, tmp_path, noise):
     mapped = ODMRegressor(loo=True, noise=noise).fit(cube, "target").predict_interval(cube.drop_vars("target"))
     assert mapped.dims == ("y", "x", "end")
     np.testing.assert_allclose(mapped.to_numpy().reshape(-1, 2), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_an_evaluation_and_a_report_tell_how_often_intervals_hold(uneven, tmp_path, noise):
+    pytest.importorskip("matplotlib")
+    X, y, _ = uneven
+    model = ODMRegressor(gamma=1.0, solver=Landmark(50), noise=noise, loo=True, random_state=0).fit(X[:900], y[:900])
+    weight = np.where(np.arange(1000) % 2, 1.0, 3.0)
+    store = store_of(tmp_path / "a.zarr", X[900:1900], y[900:1900], weight=weight, chunk_rows=300, real=True)
+    low, high = model.predict_interval(X[900:1900], 0.9).T
+    inside = (low <= y[900:1900]) & (y[900:1900] <= high)
+    told = compare(model, store).facts()["intervals"]["0.9"]
+    assert told["held"] == pytest.approx(np.average(inside, weights=weight))
+    assert told["width"] == pytest.approx(np.average(high - low, weights=weight), rel=1e-4)
+    report(model, store, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert f"those for 90% hold {told['held']:.1%} of the rows here" in page
+    assert page.index("Predictions") < page.index("Intervals</")
+    model.save(tmp_path / "m.zarr")
+    shown = ["evaluate", str(tmp_path / "m.zarr"), store.path, "--pictures", str(tmp_path / "p")]
+    found = CliRunner().invoke(main, shown)
+    assert f"intervals for 90%    {told['held']:.1%} hold the target of their row" in found.stdout, found.output
+    assert sorted(each.name for each in (tmp_path / "p").iterdir()) == ["predictions.png", "residuals.png"]
 
 
 def test_the_search_finds_what_left_out_rows_say(rows):
