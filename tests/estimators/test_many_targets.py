@@ -11,7 +11,7 @@ from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from dask_odm import InputError, ODMClassifier, ODMRegressor, load_model
 from dask_odm.solvers import Landmark
 
-TIGHT = {"tol": 1e-11, "random_state": 0}
+TIGHT = {"tol": 1e-13, "random_state": 0}
 WAYS = {
     "exact": {"solver": "exact", "gamma": 0.3},
     "band": {"solver": "exact", "gamma": 0.3, "theta": 0.1, "upsilon": 3.0},
