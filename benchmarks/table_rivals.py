@@ -29,7 +29,7 @@ from dask_odm import ODMClassifier
 from dask_odm.engine.workers import peak_bytes
 
 CORES = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)  # LightGBM takes all, whatever is set
-GRID_ROWS = 3000  # of a grid, whose best settings then learn all rows
+GRID_ROWS = 2000  # of a grid, whose best settings then learn all rows
 WARM_ROWS = 300
 HELD_OUT = 0.2  # of the rows, by which a random search judges
 TRIES = 500
@@ -79,7 +79,7 @@ def machine(module: str) -> Callable[[bool, int, Any], Any]:
 
     def make(numbers: bool, seed: int, X: Any) -> Any:
         kind = getattr(import_module(module), "SVR" if numbers else "SVC")(cache_size=1000)
-        return grid(kind, {"C": [0.5, 2, 8, 32, 128], "gamma": gammas(X)})
+        return grid(kind, {"C": [1, 10, 100], "gamma": gammas(X)})
 
     return make
 
@@ -221,7 +221,9 @@ def with_words(train: Any, test: Any) -> tuple[Any, Any]:
     train, test = coded(train, test)
     if isinstance(train, pd.DataFrame):
         words = train.select_dtypes("category").columns
-        train, test = (frame.astype(dict.fromkeys(words, str)) for frame in (train, test))
+        train, test = (
+            frame.astype(dict.fromkeys(words, object)).fillna(dict.fromkeys(words, "")) for frame in (train, test)
+        )
     return train, test
 
 
