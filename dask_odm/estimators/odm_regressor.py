@@ -106,8 +106,7 @@ class RegressionFamily(Family[RegressionFit]):
         fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)
         if fit.spread:
-            parts = [(scaled, each) for each in fit.machines()]
-            trained = choice.train_targets(scaled, fit, parts, lambda machines: joined(machines, 0, _joined))
+            trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
         elif data.n_targets > 1:
             trained = train_targets(choice, scaled, fit, _joined)
         else:

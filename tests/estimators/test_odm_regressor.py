@@ -90,6 +90,9 @@ def test_the_loss_has_the_derivatives_that_it_says(upsilon):
         above, below = (loss.evaluate(scores + side * step, y, weight) for side in (1.0, -1.0))
         assert dual[i] == pytest.approx((below[0] - above[0]) / 2e-4, rel=1e-6, abs=1e-6)
         assert curvature[i] == pytest.approx((below[1][i] - above[1][i]) / 2e-4, rel=1e-6, abs=1e-6)
+    packed = loss.pack(curvature, y, weight)
+    np.testing.assert_array_equal(loss.unpack(packed, y, weight), curvature)
+    assert packed.nbytes == 2 * 3, "two bits a row, as passes over stores count them"
     assert (curvature <= loss.row_stiffness(y, weight) * (1.0 + 1e-12)).all()
     steps = np.array([0.0, 0.5])
     slopes = loss.slopes(scores, np.ones(20), y, weight, steps)
