@@ -370,6 +370,7 @@ def test_wide_sparse_rows_are_made_dense_a_few_at_a_time():
     block = RowBlock(X, rng.integers(0, 2, n).astype(np.int8), np.empty(0))
     query = Query(FeatureMap(d, 0.0), BandLoss(ODMSettings(10.0, 0.5, 0.2), float(n)), np.zeros(d))
     inverse = rng.normal(size=(d, d))
+    query.leverages([block], inverse)  # compiles
     (found,), peak = traced(query.leverages, [block], inverse)
     total, more = traced(lambda: sum(features.sum(axis=0) for _, features in query.feature_rows(block)))
     assert max(peak, more) < 10_000_000 < 8 * n * d
