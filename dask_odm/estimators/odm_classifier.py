@@ -19,6 +19,7 @@ from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import GammaParameters
+from dask_odm.estimators.target_kinds import Classes, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -31,7 +32,7 @@ from dask_odm.learning.parameters import (
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import ODMFamily
+from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.typing import Array
 
 SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
@@ -45,6 +46,10 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     is the number of rows, or the sum of their weights. More than two classes are learned by several *machines*, each a
     model of two classes. See ``docs/solvers.md`` for solvers, ``docs/clusters.md`` for checkpoints and
     ``docs/left_out.md`` for ``loo``.
+
+    A 0/1 matrix as y, of shape (n, n_labels), for rows in memory, gives a row any number of labels. Each has a machine,
+    and machines share what they compute of the rows. ``classes_`` are the labels' numbers, `predict` returns a matrix,
+    `predict_proba` the probability of each label, and `score` the share of the rows of which all labels are right.
 
     Parameters
     ----------
@@ -107,6 +112,8 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     n_iter_ : int
         Number of steps or epochs, or the sum of the sweeps and steps of the longest solve of every level. For several
         machines, the largest number.
+    multilabel_ : bool
+        True if y was a matrix of labels. There is no such attribute otherwise.
     loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         With ``loo``: the decision value of every row by the model without this row, the accuracy of these values, the
         effective number of parameters, and the decision values and log-odds from which probabilities are computed.
@@ -127,6 +134,7 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     """
 
     _family: ClassVar[Family[Any]] = ODMFamily()
+    _targets: ClassVar[TargetKind] = Classes(several=True)
     _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS, "precomputed"), callable],
@@ -152,6 +160,11 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     solver: str | SolverObject = "auto"
     scale: str | None = "auto"
     warm_start: bool = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = learns_several(solver_word(self.solver))
+        return tags
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every λ of ``lams``, each starting from the solution for the λ before it.

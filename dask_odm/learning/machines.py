@@ -114,7 +114,7 @@ def train_targets(
     count = data.n_targets
     runs = runs_of(fit.run, count)
     parts = [(data.of_target(i), fit.of_machine(i, count, run)) for i, run in enumerate(runs)]
-    return choice.train_targets(data, parts, lambda machines: joined(machines, 0, combine))
+    return choice.train_targets(data, fit, parts, lambda machines: joined(machines, 0, combine))
 
 
 def _train_each(

@@ -16,7 +16,9 @@ from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     Choice,
     FeatureAdvice,
+    Join,
     Machines,
+    Parts,
     Recipe,
     Trained,
     crowding_features,
@@ -27,7 +29,7 @@ from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import are_possible, gain_of
 from dask_odm.methods.cells.recipe import train_cells
 from dask_odm.methods.exact.recipe import fit_bytes, train_exact
-from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
+from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks, train_targets_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out
 from dask_odm.methods.linear.recipe import train_newton
@@ -62,6 +64,11 @@ class LandmarkRecipe(Recipe[ODMFit]):
 
     def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
         return train_machines_at_landmarks(data, fit, machines, pairs)
+
+    def train_targets(self, data: TrainingData, fit: ODMFit, parts: Parts[ODMFit], join: Join) -> Trained:
+        if any(own.odm != fit.odm for _, own in parts):  # machines in lockstep have one loss
+            return super().train_targets(data, fit, parts, join)
+        return train_targets_at_landmarks(data, fit, parts, join)
 
     def reads(self, store: TrainingData, fit: ODMFit) -> bool:
         values = store.rows * min(store.rows, fit.own.n_landmarks)
@@ -139,7 +146,7 @@ class ODMFamily(Family[ODMFit]):
         return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
 
     def _joined_labels(self, machines: Sequence[Attributes]) -> dict[str, Any]:
-        return joined_attributes(_plain(machines)) | labels_left_out(machines)
+        return joined_attributes(_plain(machines)) | labels_left_out(machines) | {"multilabel_": True}
 
 
 def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
@@ -174,6 +181,11 @@ def is_linear(solver: str, kernel: Any) -> bool:
     if linear and kernel != "linear":
         raise InputError(f"solver={solver!r} is for kernel='linear'. Got kernel={kernel!r} instead.")
     return linear
+
+
+def learns_several(solver: str) -> bool:
+    """Return whether ``solver`` learns several targets of a row."""
+    return solver == "auto" or (solver in RECIPES and RECIPES[solver].several)
 
 
 def choose_solver(fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:

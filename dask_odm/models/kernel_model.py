@@ -25,8 +25,10 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.model import (
     PREDICTED_ROWS,
     Model,
+    checked_flags,
     checked_lacking,
     checked_pairs,
+    is_far,
     require_finite_parts,
     with_lacking,
 )
@@ -84,6 +86,8 @@ class KernelModel(Model):
     pairs: int = 0
     double_precision: bool = False
     lacking: tuple[int, ...] = ()
+    wide: bool = False
+    spread: bool = False
     kind: ClassVar[str] = "kernel"
     parts: ClassVar[tuple[str, ...]] = (*Scaling.parts, "support_vectors", "coefficients", "intercept")
 
@@ -112,7 +116,8 @@ class KernelModel(Model):
 
     def rescaled(self, unit: Any, mean: Any) -> Self:
         coefficients = np.reshape(unit, (-1, 1)) * self.coefficients
-        return replace(self, coefficients=coefficients, intercept=unit * self.intercept + mean)
+        intercept = unit * self.intercept + mean
+        return replace(self, coefficients=coefficients, intercept=intercept, wide=is_far(unit, mean))
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]
@@ -310,7 +315,8 @@ class KernelModel(Model):
             raise ValueError(f"double_precision={double!r:.20}")
         kernel = from_parameters(description["kernel"])
         lacking = checked_lacking(pairs or len(intercept), description)
-        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking)
+        flags = checked_flags(len(intercept), description)
+        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking, *flags)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
 
     @classmethod

@@ -203,6 +203,11 @@ def label_block(scores: Array, classes: Array) -> Array:
     return classes[code_block(scores)]
 
 
+def labels_block(scores: Array, dtype: Any = np.int64) -> Array:
+    """Return a 0/1 matrix of labels from scores (n, labels), by their signs."""
+    return (scores > 0).astype(dtype)
+
+
 def code_block(scores: Array) -> Array:
     """Return the place of each row's class among the classes, see `label_block`."""
     return (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)

@@ -271,7 +271,7 @@ def test_many_classes_cells_one_class_and_regressors(tmp_path):
     real = store_of(tmp_path / "real.zarr", X, X[:, 0] + X[:, 1] ** 2, real=True)
     page = reported(odm.MDDRidge().fit(real), real, tmp_path)
     assert "R²" in page.cells
-    assert page.tags.count("svg") == 2
+    assert page.tags.count("svg") == 4
 
 
 def test_importance_that_is_left_out_is_told(store, tmp_path, monkeypatch):

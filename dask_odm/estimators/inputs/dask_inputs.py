@@ -120,7 +120,8 @@ def _beside(X: Any, column: Any, name: str) -> Any:
         warn_column()
         column = column[:, 0]
     if column.shape != (len(X),):
-        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+        more = " Several targets are learned from rows in memory: compute X and y." if column.ndim == 2 else ""
+        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.{more}")
     return column.rechunk((X.chunks[0],))
 
 

@@ -166,7 +166,7 @@ class Recipe(ABC, Generic[F]):
         """
         return None
 
-    def train_targets(self, data: TrainingData, parts: Parts[F], join: Join) -> Trained:
+    def train_targets(self, data: TrainingData, fit: F, parts: Parts[F], join: Join) -> Trained:
         """Train a machine for each of several targets of a row, of which ``parts`` are data and settings.
 
         ``join`` makes one model of machines.
@@ -219,7 +219,7 @@ class Choice(Generic[F]):
             found = self.recipe.train_machines(data, fit, machines, pairs)
         return None if found is None else self._noted(found)
 
-    def train_targets(self, data: TrainingData, parts: Parts[F], join: Join) -> Trained:
+    def train_targets(self, data: TrainingData, fit: F, parts: Parts[F], join: Join) -> Trained:
         """Train a machine for each of several targets, and note what `train` does; InputError if the recipe cannot."""
         if not self.recipe.several:
             raise InputError(
@@ -227,7 +227,7 @@ class Choice(Generic[F]):
                 "'landmark', or 'newton' for kernel='linear', or fit a model for each."
             )
         with single_threaded_blas:
-            return self._noted(self.recipe.train_targets(data, parts, join))
+            return self._noted(self.recipe.train_targets(data, fit, parts, join))
 
     def _noted(self, trained: Trained) -> Trained:
         for model in (trained, *trained.path):
