@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -27,7 +28,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from dask_odm import ODMClassifier
 from dask_odm.engine.workers import peak_bytes
 
-GRID_ROWS = 3000  # of a grid, whose best settings then learn all rows
+CORES = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)  # LightGBM takes all, whatever is set
+GRID_ROWS = 2000  # of a grid, whose best settings then learn all rows
 WARM_ROWS = 300
 HELD_OUT = 0.2  # of the rows, by which a random search judges
 TRIES = 500
@@ -63,7 +65,13 @@ def named(module: str, stem: str, end: str = "", **own: Any) -> Callable[[bool, 
 def catboost(numbers: bool, seed: int, X: Any) -> Any:
     words = [i for i, kind in enumerate(X.dtypes) if not types.is_numeric_dtype(kind)] if hasattr(X, "dtypes") else []
     kind = getattr(import_module("catboost"), f"CatBoost{'Regressor' if numbers else 'Classifier'}")
-    return kind(random_seed=seed, verbose=False, allow_writing_files=False, cat_features=tuple(words) or None)
+    return kind(
+        random_seed=seed,
+        verbose=False,
+        allow_writing_files=False,
+        thread_count=CORES,
+        cat_features=tuple(words) or None,
+    )
 
 
 def machine(module: str) -> Callable[[bool, int, Any], Any]:
@@ -71,7 +79,7 @@ def machine(module: str) -> Callable[[bool, int, Any], Any]:
 
     def make(numbers: bool, seed: int, X: Any) -> Any:
         kind = getattr(import_module(module), "SVR" if numbers else "SVC")(cache_size=1000)
-        return grid(kind, {"C": [0.5, 2, 8, 32, 128], "gamma": gammas(X)})
+        return grid(kind, {"C": [1, 10, 100], "gamma": gammas(X)})
 
     return make
 
@@ -139,8 +147,8 @@ SEARCH = "ODM search"
 HISTOGRAM = named("sklearn.ensemble", "HistGradientBoosting", categorical_features="from_dtype")
 BOOSTED = {
     "HistGradientBoosting": Rival(HISTOGRAM, "sklearn", "coded", HISTOGRAMS),
-    "XGBoost": Rival(named("xgboost", "XGB", enable_categorical=True), "xgboost", "coded", XGBOOST),
-    "LightGBM": Rival(named("lightgbm", "LGBM", verbose=-1), "lightgbm", "coded", LIGHTGBM),
+    "XGBoost": Rival(named("xgboost", "XGB", enable_categorical=True, n_jobs=CORES), "xgboost", "coded", XGBOOST),
+    "LightGBM": Rival(named("lightgbm", "LGBM", verbose=-1, n_jobs=CORES), "lightgbm", "coded", LIGHTGBM),
     "CatBoost": Rival(catboost, "catboost", "words", CATBOOST),
 }
 RIVALS = {
@@ -148,8 +156,8 @@ RIVALS = {
     "ODM": Rival(named("dask_odm", "ODM"), "dask_odm", "as they are"),
     **{name: replace(each, space=None) for name, each in BOOSTED.items()},
     **{f"{name}, tuned": each for name, each in BOOSTED.items()},
-    "forest": Rival(named("sklearn.ensemble", "RandomForest", n_jobs=-1), "sklearn"),
-    "extra trees": Rival(named("sklearn.ensemble", "ExtraTrees", n_jobs=-1), "sklearn"),
+    "forest": Rival(named("sklearn.ensemble", "RandomForest", n_jobs=CORES), "sklearn"),
+    "extra trees": Rival(named("sklearn.ensemble", "ExtraTrees", n_jobs=CORES), "sklearn"),
     "SVM, grid": Rival(machine("sklearn.svm"), "sklearn"),
     "intelex SVM, grid": Rival(machine("sklearnex.svm"), "sklearnex"),
     "KernelRidge, grid": Rival(
@@ -213,7 +221,9 @@ def with_words(train: Any, test: Any) -> tuple[Any, Any]:
     train, test = coded(train, test)
     if isinstance(train, pd.DataFrame):
         words = train.select_dtypes("category").columns
-        train, test = (frame.astype(dict.fromkeys(words, str)) for frame in (train, test))
+        train, test = (
+            frame.astype(dict.fromkeys(words, object)).fillna(dict.fromkeys(words, "")) for frame in (train, test)
+        )
     return train, test
 
 

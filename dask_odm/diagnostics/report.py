@@ -35,6 +35,7 @@ from dask_odm.diagnostics.report_sections import (
     of_features,
     of_groups,
     of_map,
+    of_numbers,
     of_search,
     scores,
     steps_of_fit,
@@ -69,7 +70,8 @@ def report(
     ROC. They also have the chosen boundary, left-out groups, how often sets of classes contain the true class, the
     calibration of probabilities, the steps of the fit, and the importance of features. After a search, they have what
     was found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are
-    drawn beside those of the store. For a cube, there is a map. Every plot has its numbers in a table. Plots need
+    drawn beside those of the store. For numbers, they have predictions and residuals, and how often intervals hold the
+    target. For a cube, there is a map. Every plot has its numbers in a table. Plots need
     matplotlib.
 
     Parameters
@@ -231,6 +233,8 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     yield from of_groups(model)
     if isinstance(found, Evaluation):
         yield from of_classes(model, found)
+    else:
+        yield from of_numbers(found)
     if needed:
         of = "" if most is None else f", of some {most:,} drawn rows (importance=True, --importance: of all)"
         judge = rows.importance or partial(permutation_importance, model, store)  # which says why it cannot

@@ -19,7 +19,7 @@ from dask_odm.models.pair_model import PairModel
 F = TypeVar("F", bound=ODMFit)
 
 
-def settings_of(model: Any, kind: type[F], run: FitRun, more: dict[str, Any]) -> F:
+def settings_of(model: Any, kind: type[F], run: FitRun, more: dict[str, Any], **own_settings: Any) -> F:
     """Return the settings of the fit ``run`` of an estimator; ``more`` are as `StoreEstimator._settings` takes them."""
     own = solver_object(model.solver, model._solvers) or Landmark()  # "auto" takes others later, if at all
     groups = None if more.get("groups") is None else numbered(more["groups"])
@@ -27,7 +27,7 @@ def settings_of(model: Any, kind: type[F], run: FitRun, more: dict[str, Any]) ->
         raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
     if more.get("places") and groups is None and model.loo:
         advise_groups()
-    found = kind.of(model, own, run, more.get("lams", ()), word=solver_word(model.solver))
+    found = kind.of(model, own, run, more.get("lams", ()), word=solver_word(model.solver), **own_settings)
     return replace(found, groups=groups, **(_start(model) if model.warm_start else {}))
 
 

@@ -201,6 +201,7 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
             lams_tried=self._ascending("lams"), cv=splits_of(self.cv, groups),
             left_out=numbered(groups) if groups is not None and self.cv is None else None,
             scorers=deciding_scorers(self.scoring, self.refit),
+            spread=self.loo and self.noise == "uneven",
         )  # fmt: skip
 
     def _ascending(self, name: str) -> tuple[float, ...] | None:

@@ -130,6 +130,8 @@ class RealTargets(TargetKind):
     def attributes(self, model: Model) -> dict[str, Any]:
         """Return attributes in scikit-learn's shapes: for one target, a 1-D `coef_` and a float `intercept_`."""
         found = super().attributes(model)
+        if model.spread:
+            found = {name: value[:1] for name, value in found.items()}
         if "dual_coef_" in found:
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
         if model.outputs > 1:

@@ -154,7 +154,7 @@ class ODMFit:
             raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
         return self.starts[0] if self.starts else None
 
-    def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
+    def of_machine(self, i: int, count: int, run: FitRun) -> Self:
         """Return the settings of machine ``i`` of ``count``."""
         self.require_machines(count)
         last = self.last and replace(self.last, coefficients=self.last.coefficients[i : i + 1])

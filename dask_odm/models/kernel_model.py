@@ -25,6 +25,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.model import (
     PREDICTED_ROWS,
     Model,
+    checked_flags,
     checked_lacking,
     checked_pairs,
     is_far,
@@ -86,6 +87,7 @@ class KernelModel(Model):
     double_precision: bool = False
     lacking: tuple[int, ...] = ()
     wide: bool = False
+    spread: bool = False
     kind: ClassVar[str] = "kernel"
     parts: ClassVar[tuple[str, ...]] = (*Scaling.parts, "support_vectors", "coefficients", "intercept")
 
@@ -313,8 +315,8 @@ class KernelModel(Model):
             raise ValueError(f"double_precision={double!r:.20}")
         kernel = from_parameters(description["kernel"])
         lacking = checked_lacking(pairs or len(intercept), description)
-        wide = description.get("wide") is True
-        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking, wide)
+        flags = checked_flags(len(intercept), description)
+        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking, *flags)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dask_odm.models.model import Model, checked_lacking, checked_pairs, is_far, require_finite_parts
+from dask_odm.models.model import Model, checked_flags, checked_lacking, checked_pairs, is_far, require_finite_parts
 from dask_odm.typing import Array
 
 
@@ -20,6 +20,7 @@ class LinearModel(Model):
     pairs: int = 0
     lacking: tuple[int, ...] = ()
     wide: bool = False
+    spread: bool = False
     kind: ClassVar[str] = "linear"
     parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")
 
@@ -45,4 +46,4 @@ class LinearModel(Model):
         require_finite_parts(arrays)
         pairs = checked_pairs(len(weights), description)
         lacking = checked_lacking(pairs or len(weights), description)
-        return cls(weights, intercept, pairs, lacking, description.get("wide") is True)
+        return cls(weights, intercept, pairs, lacking, *checked_flags(len(weights), description))

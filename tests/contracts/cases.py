@@ -255,7 +255,7 @@ CASES = [
     regression("regression", settings={"solver": "exact", "upsilon": 0.4, "theta": 0.2, **kernel}),
     regression("regression, landmark", settings={"solver": Landmark(200), "upsilon": 3.0, "loo": True, **kernel}),
     regression("regression, cells", settings={"solver": Cells(40), "loo": True, **kernel}, without=MEDIANS),
-    regression("regression, linear", settings={"theta": 0.3, **linear}),
+    regression("regression, linear", settings={"theta": 0.3, "noise": "uneven", "loo": True, **linear}),
     Case(
         "regression, search",
         ODMRegressorCV,

@@ -110,7 +110,7 @@ def test_pictures(found, tmp_path):
     assert len(said) == len(share) > 3
     model.save(tmp_path / "model.zarr")
     run("evaluate", tmp_path / "model.zarr", path, "--pictures", tmp_path / "p")
-    assert draw(Errors(), str(tmp_path / "none")) == []
+    assert draw(Errors(), str(tmp_path / "none")) == [], "there are no rows"
     assert sorted(each.name for each in (tmp_path / "p").iterdir()) == ["confusion.png", "reliability.png", "roc.png"]
 
 

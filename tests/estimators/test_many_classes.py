@@ -23,6 +23,7 @@ from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.pairs import recipe as pairs_recipe
 from dask_odm.solvers import SODM, Landmark
 from small_stores import store_of
+from stopping import StoppedError, stop_at
 
 LABELS = np.array(["ant", "bee", "cat", "dog"])
 EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10, "scale": None}
@@ -212,19 +213,14 @@ def test_a_tree_of_a_store_for_every_pair(rows, kernel, tmp_path):
 
 
 def test_a_fit_that_begins_anew_forgets_the_later_machines_of_the_one_before(rows, tmp_path):
-    path, fits = str(tmp_path / "c.zarr"), []
-
-    def stop(event):
-        fits.append(event)
-        if len(fits) == 9:
-            raise KeyError
+    path = str(tmp_path / "c.zarr")
 
     def fit(**more):
         return ODMClassifier(**LINEAR, multi_class="ovo", checkpoint=path, **more).fit(*rows)
 
     fit(random_state=1)
-    with pytest.raises(KeyError):
-        fit(callbacks=[stop], random_state=2)
+    with pytest.raises(StoppedError):
+        fit(callbacks=[stop_at(9, object)], random_state=2)
     model = fit(resume=True, random_state=2)
     np.testing.assert_array_equal(model.coef_, ODMClassifier(**LINEAR, multi_class="ovo").fit(*rows).coef_)
 

@@ -8,12 +8,11 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from scipy.sparse import csr_array
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
+from cli.running import run
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
-from dask_odm.cli import main
 from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.datasets import make_chessboard
 from dask_odm.errors import InputError, StoreError
@@ -24,6 +23,7 @@ from dask_odm.methods.search import trials
 from dask_odm.methods.search.trials import Splits, TrialRows
 from dask_odm.solvers import Landmark
 from small_stores import store_of
+from stopping import StoppedError, stop_at
 
 GRID = {"gammas": [0.1, 1.0, 10.0], "lams": [100.0, 1e3], "upsilons": [0.2], "thetas": [0.1, 0.3]}
 
@@ -192,22 +192,13 @@ def test_the_number_of_landmarks_that_suits_the_data_is_found():
     np.testing.assert_array_equal(few["param_solver"].mask, few["param_kernel"] == "linear")
 
 
-class StoppedError(Exception):
-    """Stands for a kill."""
-
-
 @pytest.mark.parametrize("more", [{}, {"kernel": ["linear", "rbf"], "solver": [Landmark(20), Landmark(60)]}], ids=str)
 def test_goes_on_after_a_kill(more, model, tmp_path):
     model = search_of(**more).fit(X, Y) if more else model
     path, heard = tmp_path / "search.zarr", []
-
-    def stop(event):
-        heard.append(event)
-        if isinstance(event, Progress) and event.phase == "search" and event.done >= 6:
-            raise StoppedError
-
+    stop = stop_at(1, lambda event: isinstance(event, Progress) and event.phase == "search" and event.done >= 6)
     with pytest.raises(StoppedError):
-        search_of(checkpoint=path, callbacks=[stop], **more).fit(X, Y)
+        search_of(checkpoint=path, callbacks=[heard.append, stop], **more).fit(X, Y)
     assert max(event.total for event in heard if isinstance(event, Progress)) > 6
     again = search_of(checkpoint=path, resume=True, **more).fit(X, Y)
     expected = without_clock(model.cv_results_)
@@ -313,14 +304,11 @@ def test_from_the_shell(tmp_path):
     grid += ["--kernel=linear,rbf", "--solver=landmark", "--n-landmarks=20,60"]
     grid += ["--scoring=roc_auc,f1_macro", "--refit=f1_macro"]
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
-    result = CliRunner().invoke(main, asked)
-    assert result.exit_code == 0, result.output
+    result = run(*asked)
     assert "by left-out rows, the best of" in result.stdout
     assert "kernel=rbf, gamma=" in result.stdout
     model = load_model(tmp_path / "model.zarr")
     assert model.best_params_["gamma"] in GRID["gammas"]
     assert (model.kernel, str(model.solver)) == (["linear", "rbf"], str([Landmark(20), Landmark(60)]))
     assert (model.scoring, model.refit) == (["roc_auc", "f1_macro"], "f1_macro")
-    result = CliRunner().invoke(main, [*asked, "--overwrite", "--kernel=rbf,cosine"])
-    assert result.exit_code == 2
-    assert "'cosine' is not one of" in result.stderr
+    assert "'cosine' is not one of" in run(*asked, "--overwrite", "--kernel=rbf,cosine", status=2).stderr

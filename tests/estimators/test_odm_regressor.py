@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GroupKFold
 
-from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model, report
 from dask_odm.cli import main
+from dask_odm.diagnostics.evaluation import compare
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
 from dask_odm.solvers import Cells, Landmark
@@ -88,6 +90,9 @@ def test_the_loss_has_the_derivatives_that_it_says(upsilon):
         above, below = (loss.evaluate(scores + side * step, y, weight) for side in (1.0, -1.0))
         assert dual[i] == pytest.approx((below[0] - above[0]) / 2e-4, rel=1e-6, abs=1e-6)
         assert curvature[i] == pytest.approx((below[1][i] - above[1][i]) / 2e-4, rel=1e-6, abs=1e-6)
+    packed = loss.pack(curvature, y, weight)
+    np.testing.assert_array_equal(loss.unpack(packed, y, weight), curvature)
+    assert packed.nbytes == 2 * 3, "two bits a row, as passes over stores count them"
     assert (curvature <= loss.row_stiffness(y, weight) * (1.0 + 1e-12)).all()
     steps = np.array([0.0, 0.5])
     slopes = loss.slopes(scores, np.ones(20), y, weight, steps)
@@ -131,6 +136,7 @@ def test_every_cell_has_the_ridge_regression_of_its_rows(rows):
 def test_a_warm_start_goes_on_in_other_units(rows, solver):
     X, y = rows
     kernel = {"kernel": "linear", "fit_intercept": True} if solver == "newton" else {}
+    kernel |= {"loo": True, "noise": "uneven"} if solver in ("newton", "exact") else {}
     options = {**exact, **kernel, "solver": solver, "upsilon": 0.3, "theta": 0.1, "tol": 1e-6}
     model = ODMRegressor(**options, warm_start=True).fit(X, 7.0 - 3.0 * y)
     model.fit(X, y)
@@ -160,9 +166,49 @@ def test_intervals_hold_new_targets_as_often_as_they_say(noise):
         assert abs(np.mean((low <= y[600:]) & (y[600:] <= high)) - coverage) < 0.04  # 2.0 deviations of 600 residuals
 
 
-def test_a_file_keeps_intervals(rows, tmp_path):
+@pytest.fixture(scope="module")
+def uneven():
+    """Rows with noise that differs over the space: deviations of 0.1 to 1.1; the last 6,000 are new."""
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2.0, 2.0, size=(7500, 2))
+    deviation = 0.1 + 0.5 * np.abs(X[:, 0])
+    return X, np.sin(2.0 * X[:, 1]) + deviation * rng.normal(size=len(X)), deviation
+
+
+@pytest.mark.parametrize("solver", ["exact", Landmark(200)])
+def test_intervals_of_uneven_noise_hold_everywhere(uneven, solver):
+    X, y, deviation = uneven
+    model = ODMRegressor(gamma=1.0, solver=solver, noise="uneven", loo=True, random_state=0).fit(X[:1500], y[:1500])
+    plain = ODMRegressor(gamma=1.0, solver=solver, loo=True, random_state=0).fit(X[:1500], y[:1500])
+    np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-6)
+    assert model.dual_coef_.shape == model.support_.shape
+    low, high = model.predict_interval(X[1500:]).T
+    inside = (low <= y[1500:]) & (y[1500:] <= high)
+    assert inside.mean() == pytest.approx(0.9, abs=0.02)
+    for few, most in ((0.1, 0.35), (0.35, 0.6), (0.6, 0.85), (0.85, 1.1)):
+        here = (few < deviation[1500:]) & (deviation[1500:] <= most)
+        assert inside[here].mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_sides_of_intervals_are_expectiles_by_iterated_weights(rows):
     X, y = rows
-    model = ODMRegressor(loo=True).fit(X, y)
+    mean, unit = in_units(y)
+    lam = 2.0 * len(y)
+    model = ODMRegressor(**exact, lam=lam, noise="uneven", loo=True).fit(X, y)
+    values = replace(model._model, spread=False).values(X)
+    for column, upsilon, least in ((1, 4.0, 0.25), (2, 0.25, 1.0)):
+        residuals = np.ones(len(y))
+        for _ in range(50):  # weighted ridge regression until no residual changes its side
+            weight = least * np.where(residuals > 0, 1.0, upsilon)
+            ridge = KernelRidge(alpha=len(y) / lam, kernel="rbf", gamma=GAMMA).fit(X, (y - mean) / unit, weight)
+            residuals = (y - mean) / unit - ridge.predict(X)
+        np.testing.assert_allclose(values[:, column], mean + unit * ridge.predict(X), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_a_file_keeps_intervals(rows, tmp_path, noise):
+    X, y = rows
+    model = ODMRegressor(loo=True, noise=noise).fit(X, y)
     model.save(tmp_path / "m.zarr")
     found = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(found.predict_interval(X), model.predict_interval(X))
@@ -238,10 +284,11 @@ def test_intervals_say_what_they_need(rows):
         model.fit(X, y, groups=np.arange(len(y)) % 2)
 
 
-def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_intervals_have_the_form_of_the_rows(rows, tmp_path, noise):
     X, y = rows
     xr = pytest.importorskip("xarray")
-    model = ODMRegressor(loo=True).fit(X, y)
+    model = ODMRegressor(loo=True, noise=noise).fit(X, y)
     expected = model.predict_interval(X)
     lazy = model.predict_interval(store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path)
     assert lazy.chunks[1] == (2,)
@@ -251,9 +298,32 @@ def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
     np.testing.assert_array_equal(found.sel(end="high"), expected[:, 1])
     cube = xr.Dataset({f"x{j}": (("y", "x"), X[:, j].reshape(16, 10)) for j in range(3)})
     cube["target"] = (("y", "x"), y.reshape(16, 10))
-    mapped = ODMRegressor(loo=True).fit(cube, "target").predict_interval(cube.drop_vars("target"))
+    mapped = ODMRegressor(loo=True, noise=noise).fit(cube, "target").predict_interval(cube.drop_vars("target"))
     assert mapped.dims == ("y", "x", "end")
     np.testing.assert_allclose(mapped.to_numpy().reshape(-1, 2), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_an_evaluation_and_a_report_tell_how_often_intervals_hold(uneven, tmp_path, noise):
+    pytest.importorskip("matplotlib")
+    X, y, _ = uneven
+    model = ODMRegressor(gamma=1.0, solver=Landmark(50), noise=noise, loo=True, random_state=0).fit(X[:900], y[:900])
+    weight = np.where(np.arange(1000) % 2, 1.0, 3.0)
+    store = store_of(tmp_path / "a.zarr", X[900:1900], y[900:1900], weight=weight, chunk_rows=300, real=True)
+    low, high = model.predict_interval(X[900:1900], 0.9).T
+    inside = (low <= y[900:1900]) & (y[900:1900] <= high)
+    told = compare(model, store).facts()["intervals"]["0.9"]
+    assert told["held"] == pytest.approx(np.average(inside, weights=weight))
+    assert told["width"] == pytest.approx(np.average(high - low, weights=weight), rel=1e-4)
+    report(model, store, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert f"those for 90% hold {told['held']:.1%} of the rows here" in page
+    assert page.index("Predictions") < page.index("Intervals</")
+    model.save(tmp_path / "m.zarr")
+    shown = ["evaluate", str(tmp_path / "m.zarr"), store.path, "--pictures", str(tmp_path / "p")]
+    found = CliRunner().invoke(main, shown)
+    assert f"intervals for 90%    {told['held']:.1%} hold the target of their row" in found.stdout, found.output
+    assert sorted(each.name for each in (tmp_path / "p").iterdir()) == ["predictions.png", "residuals.png"]
 
 
 def test_the_search_finds_what_left_out_rows_say(rows):

@@ -187,6 +187,7 @@ def test_an_alpha_out_of_range(bad, tmp_path):
         ("Linear solver of SaddleSVC for a kernel", lambda: SaddleSVC(kernel="rbf", solver="gilbert").fit(X, Y)),
         ("Invalid alpha path", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
         ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=[])),
+        ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=0.5)),
         ("Invalid alpha path", lambda: SaddleSVC(solver="gilbert").alpha_path(X, Y, alphas=[0.9])),
         ("Invalid alpha path", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
         ("Features beyond numbers' range, unscaled", lambda: SaddleSVC().fit(X.astype(float) * 1e200, Y)),

@@ -138,7 +138,11 @@ class RealValues:
 
     def scaled(self, y: Array) -> Array:
         """Return targets in these units, ``y`` itself if they are its own."""
-        return (y - self.mean) / self.unit if np.any(self.mean) or np.any(np.not_equal(self.unit, 1.0)) else y
+        if not np.any(self.mean) and not np.any(np.not_equal(self.unit, 1.0)):
+            return y
+        scaled = y - self.mean
+        scaled /= self.unit
+        return scaled
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""

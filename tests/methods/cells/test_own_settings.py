@@ -10,6 +10,7 @@ from dask_odm import ODMClassifierCV, StoreError, load_model
 from dask_odm.events import IterationFinished
 from dask_odm.solvers import Cells
 from small_stores import store_of
+from stopping import StoppedError, stop_at
 
 AXES = {"gammas": [1.0, 10.0, 100.0], "lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.1, 0.4]}
 SETTINGS = {**AXES, "scale": None, "tol": 1e-6, "random_state": 0}
@@ -84,15 +85,9 @@ def test_goes_on_from_a_checkpoint_of_the_same_values(tmp_path):
     def model(**more):
         return ODMClassifierCV(solver=Cells(70, settings="each"), **SETTINGS | more)
 
-    class StopError(Exception):
-        pass
-
-    def stop(event):
-        if isinstance(event, IterationFinished) and event.iteration == 2:
-            raise StopError
-
+    stop = stop_at(1, lambda event: isinstance(event, IterationFinished) and event.iteration == 2)
     more = {"checkpoint": str(tmp_path / "fit.zarr")}
-    with pytest.raises(StopError):
+    with pytest.raises(StoppedError):
         model(callbacks=[stop], **more).fit(X, y)
     heard: list[IterationFinished] = []
     again = model(resume=True, callbacks=[heard.append], **more).fit(X, y)
