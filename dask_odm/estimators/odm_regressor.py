@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -126,12 +127,14 @@ class RegressionFamily(Family[RegressionFit]):
 
 def units_of(y: Array, weight: Array) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
-    power = np.frexp(np.abs(y).max(axis=0))[1]  # which squares of targets overflow without, or underflow
+    if y.ndim > 1:  # one after the other, since all copies of all would take much memory
+        each = [units_of(column, weight) for column in y.T]
+        return RealValues(np.array([one.mean for one in each]), np.array([one.unit for one in each]))
+    power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
     near = np.ldexp(y, -power)
-    mean = np.average(near, axis=0, weights=weight)
-    unit = np.sqrt(np.average((near - mean) ** 2, axis=0, weights=weight))
-    unit = np.where(unit > 1e-12 * np.abs(mean), np.ldexp(unit, power), 1.0)
-    return RealValues(np.ldexp(mean, power)[()], unit[()])
+    mean = float(np.average(near, weights=weight))
+    unit = float(np.sqrt(np.average((near - mean) ** 2, weights=weight)))
+    return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
 
 
 def _joined(machines: Sequence[Attributes]) -> Attributes:
