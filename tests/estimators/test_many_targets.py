@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
-from dask_odm import InputError, ODMClassifier, ODMRegressor, load_model
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, ODMRegressor, load_model
 from dask_odm.solvers import Landmark
 
 TIGHT = {"tol": 1e-13, "random_state": 0}
@@ -222,3 +222,41 @@ def test_lazy_targets_of_several_columns_are_refused(rows):
     X, Y = rows
     with pytest.raises(InputError, match="Several targets are learned from rows in memory"):
         ODMRegressor().fit(da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=(100, 3)))
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_landmarks_of_all_machines_are_certified_for_each(rows, form):
+    X, Y = rows
+    solver = Landmark(200, choice="uniform", certify=True)
+    model = ODMRegressor(gamma=0.3, solver=solver, scale=None, **TIGHT).fit(form(X), Y)
+    alone = [ODMRegressor(gamma=0.3, solver=solver, scale=None, **TIGHT).fit(form(X), y) for y in Y.T]
+    assert model.dual_gap_ == pytest.approx(max(each.dual_gap_ for each in alone), rel=1e-4)
+    values = np.column_stack([each.predict(X) for each in alone])
+    np.testing.assert_allclose((model.predict(X) - values) / Y.std(axis=0), 0.0, atol=1e-6)
+
+
+def test_machines_over_landmarks_share_their_passes(rows):
+    X, Y = rows
+    settings = {"gamma": 0.3, "solver": Landmark(80, choice="uniform"), "random_state": 0}
+    together = ODMRegressor(**settings).fit(X, Y).history_[-1]["passes"]
+    alone = [ODMRegressor(**settings).fit(X, np.column_stack([y, y])).history_[-1]["passes"] for y in Y.T]
+    assert together <= max(alone) + 2 < sum(alone)
+
+
+def test_a_solution_of_landmarks_is_found_again_from_a_checkpoint_or_the_last_fit(rows, tmp_path):
+    X, Y = rows
+    settings = {"gamma": 0.3, "solver": Landmark(80, choice="uniform"), "random_state": 0, "tol": 1e-8}
+    model = ODMRegressor(**settings, checkpoint=tmp_path / "state.zarr").fit(X, Y)
+    again = ODMRegressor(**settings, checkpoint=tmp_path / "state.zarr", resume=True).fit(X, Y)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    labels = (Y > 0).astype(int)
+    warm = ODMClassifier(**settings, warm_start=True).fit(X, labels)
+    first = len(warm.history_)
+    assert len(warm.fit(X, labels).history_) < first
+
+
+def test_machines_over_landmarks_are_refused_with_their_memory(rows):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(20_000, 4)), rng.normal(size=(20_000, 30))
+    with pytest.raises(MemoryLimitError, match="30 machines over 500 landmarks"):
+        ODMRegressor(solver=Landmark(500), memory_limit="1MiB").fit(X, Y)

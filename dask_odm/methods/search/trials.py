@@ -21,6 +21,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.targets import folds_of
 from dask_odm.errors import InputError
+from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
@@ -28,6 +29,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings, ResidualLoss
 from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.training_data import KernelData
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
@@ -153,7 +155,7 @@ class TrialRows:
         weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
         if not weight.any():
             raise InputError("cv leaves no row to learn from: choose another.")
-        solved = self._solved(machine, settings, weight)
+        solved = self.solved(machine, settings, weight)
         if parts is not None:
             return [self.features.scores(self.X, w) for _, _, w, _ in solved]
         found = []
@@ -167,8 +169,8 @@ class TrialRows:
             found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
         return found
 
-    def _solved(
-        self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array
+    def solved(
+        self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array, tol: float = TUNING.tol
     ) -> Iterator[tuple[PrimalProblem, BandLoss | ResidualLoss, Array, PrimalSums]]:
         """Yield problem, loss, solution and sums there of every setting; each solve starts from the one before it."""
         codes, negative, positive = machine
@@ -189,7 +191,7 @@ class TrialRows:
             start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
             problem.weigh(loss)
             with np.errstate(over="ignore", invalid="ignore"):
-                solution = solve_newton(problem, w, tol=TUNING.tol, max_iter=50, certify=False, start=start)
+                solution = solve_newton(problem, w, tol=tol, max_iter=50, certify=False, start=start)
             assert solution.sums is not None
             w = solution.x
             sums = solution.sums
@@ -284,13 +286,18 @@ def trial_rows(
     data.cluster.require(
         trial_bytes(data.rows, count), 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
     )
+    _, values = trial_landmarks(seen, count, run.seed)
+    return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
+
+
+def trial_landmarks(seen: KernelData, count: int, seed: int) -> tuple[Landmarks, Array]:
+    """Return at most ``count`` landmarks of a sample, and the Nyström features (n, r) that they give its rows."""
     with single_threaded_blas:
         pool = seen.pivots(count, "uniform")
         # a trial does not change by a share of 1e-4 of the Gram matrix's trace, which landmarks may leave
-        landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=1e-4)
+        landmarks = choose(seen.kernel, pool, method="uniform", seed=seed, count=count, trace=1e-4)
         rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
-        values = coordinates(landmarks, rows, seen.scaled.dtype, CPU_COUNT)
-    return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
+        return landmarks, coordinates(landmarks, rows, seen.scaled.dtype, CPU_COUNT)
 
 
 def _without_empty_columns(features: FeatureMap, X: Any) -> tuple[FeatureMap, Any]:
