@@ -24,7 +24,7 @@ from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
+from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of, train_targets
@@ -42,6 +42,7 @@ from dask_odm.learning.training.recipe import Choice, Trained, advice_on_feature
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
+from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
@@ -106,6 +107,7 @@ class RegressionFamily(Family[RegressionFit]):
         targets = units_of(*data.taking_part[1:])
         fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)
+        fit, of_metric = with_metric(scaled, fit)
         if fit.spread:
             trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
         elif data.n_targets > 1:
@@ -115,7 +117,7 @@ class RegressionFamily(Family[RegressionFit]):
                 choice, fit = choose_by_trials(choice, scaled, fit)
             trained = super().train(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
-        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
+        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale} | of_metric
         if fit.loo:
             attributes |= _left_out(targets, fit.spread, *trained.attributes[OF_MACHINE])
         model: Any = trained.model.rescaled(targets.unit, targets.mean)
@@ -208,7 +210,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
-        "conformity_",
+        "conformity_", *OF_METRIC,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
@@ -318,7 +320,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
 
 
 @with_parameters
-class ODMRegressor(GammaParameters, RegressionEstimator):
+class ODMRegressor(MetricParameters, RegressionEstimator):
     """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
 
     It is the optimal margin distribution machine of real targets, and minimises
