@@ -310,6 +310,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMRegressor(), {}),
     (ODMRegressor(solver="landmark"), {}),
     (ODMRegressor(solver="cells"), {}),
+    (ODMRegressor(noise="uneven", loo=True), {}),
     (ODMRegressor("linear", theta=0.1), {}),
     (ODMRegressorCV("rbf", gammas=[0.1, 1.0]), {}),
     (MDDRidge(), {}),
