@@ -187,6 +187,20 @@ def test_a_saved_model_predicts_the_same_and_other_versions_do_not_know_it(tmp_p
             model_from(read_record(path, "model"))
 
 
+def test_a_value_is_found_among_as_many_knots_as_a_column_may_have():
+    def of(count: int) -> Ranks:
+        knots = np.cumsum(np.random.default_rng(0).random(count)) - 40.0
+        arrays = {"rank_bounds": np.array([0, count]), "rank_knots": knots, "rank_levels": np.linspace(0, 1, count)}
+        return Ranks.of_arrays(arrays, 1)
+
+    for count in (1, 2, 17, 32, 257):
+        ranks = of(count)
+        x = np.concatenate([ranks.knots, ranks.knots[:-1] + np.diff(ranks.knots) / 2, [-1e9, 1e9]])
+        np.testing.assert_allclose(levels(ranks, x[:, None])[:, 0], np.interp(x, ranks.knots, ranks.levels), atol=1e-12)
+    with pytest.raises(ValueError, match=r"\(258,\)"):
+        of(258)
+
+
 @pytest.mark.usefixtures("over_passes")
 @pytest.mark.parametrize("solver", [Landmark(50), Cells(100)], ids=str)
 def test_stores_in_chunks_of_any_size_have_the_same_ranks(tmp_path, monkeypatch, solver):
