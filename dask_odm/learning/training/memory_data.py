@@ -151,7 +151,7 @@ class MemoryData(TrainingData):
         copies = gathered * sum(part.nbytes for part in self._arrays) + (scaled and self._is_copied) * self.nbytes
         # per row: targets, weight, row number, hash, curvature, and sampling weights
         numbers = 11 + self.n_targets
-        return n * (8 * numbers + copies // self.rows)
+        return self.map_bytes + n * (8 * numbers + copies // self.rows)
 
     @property
     def _is_copied(self) -> bool:
