@@ -59,9 +59,11 @@ def _fits() -> list[Fit]:
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
         found += [fit(ODMClassifier(scale="ranks")), fit(ODMClassifier(scale="ranks"), **text)]
+        found += [fit(ODMClassifier("laplacian", metric="full"))]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
+        found += [fit(ODMClassifier(solver=Landmark(20), multi_class="ovr"), classes=3)]
         # rows like texts, for which machines of many classes have loops of their own
         found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
         # kernel values of rows with many features

@@ -203,7 +203,11 @@ class StoreEstimator(NotebookCard, Predictor):
         """Set all fitted attributes. Nothing that can fail follows the first of them."""
         if not trained.was_finite:
             require_finite_values(trained.model)
-        self._take(schema, trained.model, trained.attributes)
+        attributes = trained.attributes
+        if schema.columns is not None and "feature_importances_" in attributes:  # of features, to be those of columns
+            whole = [attributes["feature_importances_"][span].sum() for span in schema.columns.spans]
+            attributes = attributes | {"feature_importances_": np.array(whole)}
+        self._take(schema, trained.model, attributes)
         if trained.warning is not None:
             warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
         if trained.advice is not None:

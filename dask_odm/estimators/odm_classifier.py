@@ -18,7 +18,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
-from dask_odm.estimators.shared_parameters import GammaParameters
+from dask_odm.estimators.shared_parameters import MetricParameters
 from dask_odm.estimators.target_kinds import Classes, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
@@ -39,7 +39,7 @@ SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
 
 
 @with_parameters
-class ODMClassifier(GammaParameters, ODMEstimator):
+class ODMClassifier(MetricParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``, where M
@@ -114,6 +114,9 @@ class ODMClassifier(GammaParameters, ODMEstimator):
         machines, the largest number.
     multilabel_ : bool
         True if y was a matrix of labels. There is no such attribute otherwise.
+    gamma_, feature_importances_ : float, and ndarray of shape (n_features_in_,)
+        With ``metric``: γ, and the mean squared slope of the decision function along each column, per deviation of its
+        values. They sum to 1, and columns with the same information share theirs.
     loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         With ``loo``: the decision value of every row by the model without this row, the accuracy of these values, the
         effective number of parameters, and the decision values and log-odds from which probabilities are computed.

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
 from dask_odm.typing import Array
@@ -71,7 +71,7 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_",
-        "calibration_rows_", "multilabel_", *LEFT_OUT,
+        "calibration_rows_", "multilabel_", *LEFT_OUT, *OF_METRIC,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them

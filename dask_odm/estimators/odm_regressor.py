@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -23,7 +24,7 @@ from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
+from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of, train_targets
@@ -41,6 +42,7 @@ from dask_odm.learning.training.recipe import Choice, Trained, advice_on_feature
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
+from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
@@ -105,6 +107,7 @@ class RegressionFamily(Family[RegressionFit]):
         targets = units_of(*data.taking_part[1:])
         fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)
+        fit, of_metric = with_metric(scaled, fit)
         if fit.spread:
             trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
         elif data.n_targets > 1:
@@ -114,7 +117,7 @@ class RegressionFamily(Family[RegressionFit]):
                 choice, fit = choose_by_trials(choice, scaled, fit)
             trained = super().train(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
-        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
+        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale} | of_metric
         if fit.loo:
             attributes |= _left_out(targets, fit.spread, *trained.attributes[OF_MACHINE])
         model: Any = trained.model.rescaled(targets.unit, targets.mean)
@@ -124,12 +127,14 @@ class RegressionFamily(Family[RegressionFit]):
 
 def units_of(y: Array, weight: Array) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
-    power = np.frexp(np.abs(y).max(axis=0))[1]  # which squares of targets overflow without, or underflow
+    if y.ndim > 1:  # one after the other, since all copies of all would take much memory
+        each = [units_of(column, weight) for column in y.T]
+        return RealValues(np.array([one.mean for one in each]), np.array([one.unit for one in each]))
+    power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
     near = np.ldexp(y, -power)
-    mean = np.average(near, axis=0, weights=weight)
-    unit = np.sqrt(np.average((near - mean) ** 2, axis=0, weights=weight))
-    unit = np.where(unit > 1e-12 * np.abs(mean), np.ldexp(unit, power), 1.0)
-    return RealValues(np.ldexp(mean, power)[()], unit[()])
+    mean = float(np.average(near, weights=weight))
+    unit = float(np.sqrt(np.average((near - mean) ** 2, weights=weight)))
+    return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
 
 
 def _joined(machines: Sequence[Attributes]) -> Attributes:
@@ -205,7 +210,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
-        "conformity_",
+        "conformity_", *OF_METRIC,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
@@ -315,7 +320,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
 
 
 @with_parameters
-class ODMRegressor(GammaParameters, RegressionEstimator):
+class ODMRegressor(MetricParameters, RegressionEstimator):
     """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
 
     It is the optimal margin distribution machine of real targets, and minimises

@@ -20,6 +20,7 @@ from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import CubeSchema, Schema
+from dask_odm.methods.settings import Metric
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.model import Model
 from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from
@@ -205,10 +206,12 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "probability_link_": ("f", 2),
     "conformity_": ("f", 2),
     "loo_group_scores_": ("f", 1),
+    "feature_importances_": ("f", 1),
     "moments_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
     "lam_": real(above=0.0),
+    "gamma_": real(above=0.0),
     "scale_": scalar,
     "multilabel_": scalar,
     "dual_gap_": real(finite=False),
@@ -252,7 +255,8 @@ def decode(value: Any) -> Any:
     if set(value) == {"float"}:
         return float(value["float"])
     if set(value) == {"solver", "parameters"}:
-        return solver_class(value["solver"])(**decode(value["parameters"]))
+        kind = Metric if value["solver"] == Metric.__name__ else solver_class(value["solver"])
+        return kind(**decode(value["parameters"]))
     if set(value) == {"pairs"}:
         return {decode(k): decode(v) for k, v in value["pairs"]}
     return {k: decode(v) for k, v in value.items()}

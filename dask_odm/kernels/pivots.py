@@ -173,7 +173,7 @@ class MemoryPivots(RowsOfMatrix):
 
     def choosing_bytes(self, count: int) -> int:
         """Return the bytes of choosing up to ``count`` landmarks: of a pass, and of deciding on proposals."""
-        rows = self.dtype.itemsize * self._step * self.d  # of a chunk; then keys and kernel values
+        rows = self.dtype.itemsize * min(self.n, self._step) * self.d  # of a chunk; then keys and kernel values
         reading = 32 * self.n + rows + self.threads * 8 * BLOCK * (3 * count + 5 * self.d)
         deciding = most_proposals(count) * (2 * count + 3 * _PANEL + 4 * self.d) + count * (4 * count + 4 * self.d)
         return reading + 8 * deciding

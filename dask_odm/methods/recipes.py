@@ -34,6 +34,7 @@ from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
+from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
@@ -127,13 +128,14 @@ class ODMFamily(Family[ODMFit]):
         return choose_for_machines(choice, data, fit)
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
-        fit = fit.for_data(data)
+        fit, of_metric = with_metric(data, fit.for_data(data))
         if data.n_targets > 1:
             trained = train_targets(choice, data, fit, self._joined_labels)
         else:
             if fit.word == "auto":
                 choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
             trained = super().train(choice, data, fit)
+        trained.attributes.update(of_metric)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         path = tuple(

@@ -40,6 +40,7 @@ PREDICTED_ENTRIES = 1 << 18
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
 NARROW_ERROR = 0.2  # error bound above which too many rows would be computed again; most values are near ±1
 ON_RANKS = " on ranks"  # in the kind of a model whose features are mapped to ranks
+BY_METRIC = " by metric"  # and whose scaled rows are multiplied by a matrix
 # support rows, machines that use any of them, these machines' coefficients
 Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
@@ -207,7 +208,7 @@ class KernelModel(Model):
     @cached_property
     def is_sparse(self) -> bool:
         """Whether kernel values of sparse rows are computed by sparse products, as the first support rows tell."""
-        if not self.kernel.takes_csr or not self.support.shape[0]:
+        if not self.kernel.takes_csr or not self.support.shape[0] or self.scaling.matrix is not None:
             return False
         some = slice(0, max(1, min(512, PANEL_BYTES // (self.features * self.support.dtype.itemsize))))
         X = self._sparse_support(some)
@@ -287,6 +288,8 @@ class KernelModel(Model):
         found = super().description() | {"kernel": self.kernel.parameters()}
         if self.scaling.ranks is not None:  # which other versions must not overlook
             found["kind"] += ON_RANKS
+        if self.scaling.matrix is not None:
+            found["kind"] += BY_METRIC
         return found | ({"double_precision": True} if self.double_precision else {})
 
     @classmethod

@@ -152,6 +152,8 @@ def test_rows_in_memory(row, call):
         ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
         ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
+        ("Metric for a kernel of no distances", {"metric": "diagonal", "kernel": "poly"}),
+        ("Too little memory", {"metric": "full", "memory_limit": "1kB"}),
         ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
         ("Cells of one class each", {"solver": Cells(1)}),
         ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
@@ -162,6 +164,11 @@ def test_rows_in_memory(row, call):
 )
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
+
+
+@pytest.mark.parametrize("rows", [csr_array(X), np.tile(X, (1, 1001))], ids=["sparse", "wide"])
+def test_a_matrix_of_other_than_some_dense_columns(rows):
+    raises("Matrix of sparse or wide rows", lambda: ODMClassifier(metric="full").fit(rows, Y))
 
 
 @pytest.mark.parametrize("more", [{"cv": 3}, {"kernel": ["rbf", "laplacian"]}])

@@ -150,8 +150,9 @@ class MemoryData(TrainingData):
         gathered = of_pair or self.rows < self.given.shape[0]
         copies = gathered * sum(part.nbytes for part in self._arrays) + (scaled and self._is_copied) * self.nbytes
         # per row: targets, weight, row number, hash, curvature, and sampling weights
-        numbers = 11 + self.n_targets
-        return self.map_bytes + n * (8 * numbers + copies // self.rows)
+        targets = (self.of_all or self).n_targets
+        numbers = 12 if targets == 1 else 11 + 3 * targets  # all as given, in units, and each by itself
+        return self.rank_bytes + n * (8 * numbers + copies // self.rows)
 
     @property
     def _is_copied(self) -> bool:

@@ -348,9 +348,11 @@ def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool
 
     Several also have to range several times as far as any other: of columns of 0 and 1, a rare one has little variance.
     None are looked for if a kernel may weigh features otherwise, unless next to ``nothing`` was learned. A smaller
-    share is suspect then.
+    share is suspect then. A learned metric gives a few features most of the variance on purpose.
     """
-    if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
+    if not kernel.is_named or kernel.metric is not None:
+        return []
+    if not (nothing or (kernel.of_distances and kernel.scale != "standard")):
         return []
     statistics = data.statistics(kernel.scale)
     factor = kernel.scaling(statistics).factor

@@ -136,11 +136,11 @@ class TrainingData(ABC):
         ``scaled`` counts a scaled copy of the rows, too, if one is made. ``of_pair`` counts what is held for a machine
         that tells the two largest of many classes apart, whose rows are copied.
         """
-        return self.map_bytes
+        return self.rank_bytes
 
     @property
-    def map_bytes(self) -> int:
-        """Bytes of the map of all columns, in this process and where tasks run, if that is more than two vectors."""
+    def rank_bytes(self) -> int:
+        """Bytes of the ranks of all columns, in this process and where tasks run."""
         return ranks_bytes(self.features, self.features * self.density) if self.run.scale == RANKS else 0
 
     @abstractmethod

@@ -1,8 +1,9 @@
-"""Preconditioners of the systems of Newton steps: landmarks, or landmarks with blocks of neighbours.
+"""Preconditioners of the systems of Newton steps: landmarks, better landmarks, or landmarks with blocks of neighbours.
 
-Landmarks alone leave many eigenvalues of a narrow kernel, most of which lie within a block of neighbouring rows. With
-such blocks and the landmarks' features L, ``K ≈ L Lᵀ + E``, where E is ``K − L Lᵀ`` within a block and zero between
-blocks.
+Landmarks are drawn uniformly. If they are slow, but leave little of the kernel, others are chosen by what is left of
+each row, and take a third of the products. Of a narrow kernel they leave many eigenvalues, most of which lie within a
+block of neighbouring rows. With such blocks and the landmarks' features L, ``K ≈ L Lᵀ + E``, where E is ``K − L Lᵀ``
+within a block and zero between blocks.
 
 Source: Snelson and Ghahramani, *Local and global sparse Gaussian process approximations* (AISTATS 2007). Their
 partially independent conditional is a model; here it preconditions.
@@ -20,6 +21,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import MemoryPivots, choose
 from dask_odm.learning.problem.products import CHUNK_BYTES, Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
@@ -31,6 +33,9 @@ from dask_odm.typing import Array
 Solved = Callable[[Array], Array]
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 DIRECTIONS = 32  # most directions that rows are projected on to split them
+CANDIDATES = 8 * BLOCK  # rows that better landmarks are chosen from; a quarter of them takes twice the products
+# mean of stiffness times Nyström residual up to which chosen landmarks take less time than blocks (benchmarks/flat.py)
+MOST_LEFT = 20.0
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
@@ -268,20 +273,23 @@ class BlockPreconditioner:
         return _Block(rows, at, root, factor), times_transpose(B.T, inverse)
 
 
+def chooses(d: int) -> bool:
+    """Return whether rows have so few features that better landmarks may be chosen, since proposals are held."""
+    return 8 * CANDIDATES * d <= CHUNK_BYTES
+
+
 def landmark_count(n: int) -> int:
     """Return the number of landmarks of the preconditioner for ``n`` rows."""
     return min(1024, n // 24 + 128, n)
 
 
-def _features(products: Products, rng: np.random.Generator, threads: int) -> Array:
-    """Return float32 features L (n, r) of landmarks drawn from the rows; the inverse factor is rounded to float32."""
-    index = np.sort(rng.choice(products.n, landmark_count(products.n), replace=False))
-    landmarks = Landmarks.of(products.kernel, products.rows(index), index)
+def _features(products: Products, landmarks: Landmarks, threads: int) -> Array:
+    """Return float32 features L (n, r) of all rows; the inverse of the landmarks' factor is rounded to float32."""
     inverse = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).astype(np.float32)
     right = products.kernel.pack_right_in(landmarks.rows, np.float32)
     found = np.empty((products.n, len(landmarks)), np.float32)
 
-    step = filled_rows(products.rows(index[:1]).shape[1])
+    step = filled_rows(landmarks.rows.shape[1])
 
     def fill(start: int) -> None:
         rows = products.rows(np.arange(start, min(products.n, start + step)))
@@ -298,16 +306,40 @@ def filled_rows(d: int) -> int:
 
 
 class ActivePreconditioner:
-    """Preconditioners of the systems of a solve: by landmarks, and by blocks, which are made when first needed."""
+    """Preconditioners of the systems of a solve: by landmarks, and a finer one, which is made when first needed.
 
-    def __init__(self, products: Products, seed: int, threads: int) -> None:
+    ``stiffness`` (n,) is the largest of every row.
+    """
+
+    def __init__(self, products: Products, stiffness: Array, seed: int, threads: int) -> None:
         self._products = products
+        self._stiffness = stiffness
         self._seed = seed
         self._threads = threads
-        self.landmarks = Woodbury(_features(products, np.random.default_rng(seed), threads), threads)
+        index = self._drawn(landmark_count(products.n), seed)
+        self.landmarks = self._woodbury(Landmarks.of(products.kernel, products.rows(index), index))
 
     @cached_property
-    def blocks(self) -> BlockPreconditioner:
-        """The landmarks' preconditioner with the Nyström residual of K within blocks."""
-        cells = blocks_of(self._products, np.random.default_rng([self._seed, 1]))
-        return BlockPreconditioner(self._products, self.landmarks.features, cells, self._threads)
+    def finer(self) -> Woodbury | BlockPreconditioner:
+        """Landmarks chosen by their residual, which replace those before if these left little; else blocks."""
+        products = self._products
+        r = landmark_count(products.n)
+        index = self._drawn(CANDIDATES, [self._seed, 2])
+        if chooses(products.rows(index[:1]).shape[1]):
+            X = products.rows(index)
+            left = products.kernel.diagonal(X) - np.square(self.landmarks.features[index]).sum(axis=1)
+            if float(np.mean(self._stiffness[index] * left)) < MOST_LEFT:
+                del self.landmarks  # before others take as much memory
+                self.landmarks = self._woodbury(
+                    choose(products.kernel, MemoryPivots(X, self._threads), r, method="rp", seed=self._seed)
+                )
+                return self.landmarks
+        cells = blocks_of(products, np.random.default_rng([self._seed, 1]))
+        return BlockPreconditioner(products, self.landmarks.features, cells, self._threads)
+
+    def _drawn(self, count: int, seed: int | list[int]) -> Array:
+        n = self._products.n
+        return np.sort(np.random.default_rng(seed).choice(n, min(n, count), replace=False))
+
+    def _woodbury(self, landmarks: Landmarks) -> Woodbury:
+        return Woodbury(_features(self._products, landmarks, self._threads), self._threads)

@@ -148,7 +148,7 @@ class _Run:
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:
-        return ActivePreconditioner(self.products, self.settings.seed, self.threads)
+        return ActivePreconditioner(self.products, self.losses.stiffness_low, self.settings.seed, self.threads)
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Return the state to start or to resume from."""
@@ -156,6 +156,8 @@ class _Run:
         self.use(double=double if resume is None else resume.double)
         if resume is not None:
             if self._preconditioned() and resume.stiffness.any():  # else the run had a matrix in memory so far
+                if resume.slow:
+                    _ = self.preconditioner.finer  # may replace the landmarks
                 self.preconditioner.landmarks.inner = resume.inner
                 self.preconditioner.landmarks.stiffness = resume.stiffness
             self.clock = StepClock(resume.history)

@@ -103,7 +103,7 @@ class ActiveSystem:
 class ProductSystem:
     """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow.
 
-    Landmarks precondition; once they are slow, landmarks and blocks of neighbouring rows.
+    Landmarks precondition; once they are slow, better ones or blocks of neighbouring rows.
     """
 
     products: Products
@@ -124,8 +124,8 @@ class ProductSystem:
         b = root * residual
         system = ActiveSystem(self.products.among(active, double_precision=double), root, b)
         direct = len(active) <= self.limits.direct_rows
-        # after one product in 96 rows Cholesky would have been as fast
-        most = min(self.limits.products, 1 + len(active) // 96) if direct else self.limits.products
+        # after one product in 48 rows Cholesky would have been as fast
+        most = min(self.limits.products, 1 + len(active) // 48) if direct else self.limits.products
         least *= self._iterate(system, active, stiffness, least, most, slow)
         slow = system.products >= self.limits.landmark_products
         left = system.left
@@ -140,7 +140,7 @@ class ProductSystem:
     ) -> float:
         """Run conjugate gradients with the best preconditioners; return the factor by which ``least`` was tightened.
 
-        With blocks, a residual of a tenth costs few products and saves steps.
+        With the finer one, a residual of a tenth costs few products and saves steps.
         """
         known = self.preconditioner
         patience = self.limits.landmark_products
@@ -148,7 +148,7 @@ class ProductSystem:
             system.go_on(known.landmarks.on(active, stiffness), least=least, most=min(patience, most))
             if system.products < patience:
                 return 1.0
-        system.go_on(known.blocks.on(active, stiffness), least=0.01 * least, most=most)
+        system.go_on(known.finer.on(active, stiffness), least=0.01 * least, most=most)
         return 0.01
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:

@@ -197,6 +197,23 @@ def test_ends_where_the_gap_does_not_shrink():
     assert (found - best(p)) / found <= solution.point.gap
 
 
+def test_landmarks_that_miss_thin_places_are_followed_by_better_ones():
+    """Of rows spread unevenly, blocks took 30 passes. A state of either landmarks leads to the same bits."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 2)) * np.where(rng.random((1500, 1)) < 0.1, 3.0, 0.3)
+    y = np.where(np.sin(3 * X[:, 0]) + 0.5 * rng.normal(size=1500) > 0, 1.0, -1.0)
+    p = SmallProblem(RBF(1.0, 1.0), X.astype(np.float32), y, np.ones(1500), 1.5e5, 0.1, 0.2)
+    limits = replace(FEW, direct_rows=0)
+    states: list[ExactState] = []
+    found = solve(p, 1e-3, limits=limits, on_state=states.append)
+    assert found.converged
+    assert states[-1].slow
+    assert found.history[-1]["passes"] < 25
+    for state in (states[0], states[1]):
+        again = solve(p, 1e-3, resume=state, limits=limits)
+        np.testing.assert_array_equal(again.coefficients, found.coefficients)
+
+
 def test_woodbury_follows_to_the_same_inverse():
     rng = np.random.default_rng(0)
     L = rng.normal(size=(80, 7)).astype(np.float32)
