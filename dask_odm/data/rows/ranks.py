@@ -27,6 +27,17 @@ def sampled_rows(width: float) -> int:
     return min(SAMPLED_ROWS, max(1024, int(SAMPLED_ENTRIES / max(1.0, width))))
 
 
+def ranks_bytes(d: int, width: float) -> int:
+    """Return the most bytes of the ranks of ``d`` columns of rows with ``width`` entries, and of their file."""
+    found = min(d * quantiles(d), int(sampled_rows(width) * width))
+    return 2 * 16 * (found + 3 * d)
+
+
+def quantiles(d: int) -> int:
+    """Return the quantiles of each of ``d`` columns."""
+    return min(QUANTILES, max(LEAST_QUANTILES, PIECE_ENTRIES * 4 // d))
+
+
 @dataclass(frozen=True, eq=False)
 class Ranks:
     """Map of column j through the ``knots`` and ``levels`` from ``bounds[j]`` to ``bounds[j + 1]``, both ascending.
@@ -50,7 +61,7 @@ class Ranks:
         d = X.shape[1]
         X = X.tocsc() if issparse(X) else X
         step = max(1, PIECE_ENTRIES * d // max(X.nnz if issparse(X) else X.size, d))
-        parts = min(QUANTILES, max(LEAST_QUANTILES, PIECE_ENTRIES * 4 // d))
+        parts = quantiles(d)
         found = [_piece(X, weight, statistics, slice(j, min(j + step, d)), parts) for j in range(0, d, step)]
         counts, knots, levels = map(np.concatenate, zip(*found, strict=True))
         return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), knots, levels)
