@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.plotting import plot_importance as plot_importance
     from dask_odm.diagnostics.plotting import plot_learning_curve as plot_learning_curve
     from dask_odm.diagnostics.plotting import plot_margin_distribution as plot_margin_distribution
+    from dask_odm.diagnostics.plotting import plot_predictions as plot_predictions
     from dask_odm.diagnostics.plotting import plot_reliability as plot_reliability
     from dask_odm.diagnostics.plotting import plot_roc as plot_roc
     from dask_odm.diagnostics.plotting import plot_shard_weights as plot_shard_weights
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from dask_odm.estimators.saving import load_model as load_model
     from dask_odm.estimators.scoring import CostScorer as CostScorer
     from dask_odm.events import listen as listen
+    from dask_odm.methods.settings import Metric as Metric
     from dask_odm.progress import ProgressBars as ProgressBars
 
     __version__: str
@@ -61,13 +63,14 @@ _NAMES = {
     "dask_odm.diagnostics.learning_curve": ("learning_curve",),
     "dask_odm.diagnostics.report": ("report",),
     "dask_odm.diagnostics.plotting": (
-        "plot_confusion", "plot_importance", "plot_learning_curve", "plot_margin_distribution", "plot_reliability",
-        "plot_roc", "plot_shard_weights",
+        "plot_confusion", "plot_importance", "plot_learning_curve", "plot_margin_distribution", "plot_predictions",
+        "plot_reliability", "plot_roc", "plot_shard_weights",
     ),
     "dask_odm.estimators.saving": ("load_model",),
     "dask_odm.estimators.groups": ("spatial_blocks",),
     "dask_odm.estimators.scoring": ("CostScorer",),
     "dask_odm.events": ("listen",),
+    "dask_odm.methods.settings": ("Metric",),
     "dask_odm.progress": ("ProgressBars",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

@@ -11,7 +11,7 @@ from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, open_cube, write_map
 from dask_odm.cli.options import NumberOrText
 from dask_odm.cli.rows import Judged, RowOptions, judged, row_options
-from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown, say
+from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown
 from dask_odm.errors import InputError
 from dask_odm.printing import printable, short
 
@@ -84,12 +84,14 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
 @click.command()
 @judged
 @click.option(
-    "--pictures", metavar="FOLDER", help="Draw confusion, ROC and reliability into the folder, as far as there are any."
+    "--pictures",
+    metavar="FOLDER",
+    help="Draw confusion, ROC and reliability into the folder, or predictions and residuals of numbers.",
 )
 @click.option(
     "--scoring",
     metavar="SCORE[,SCORE...]",
-    help="Further scores, by scikit-learn's names, such as average_precision or matthews_corrcoef; of classifiers.",
+    help="Further scores, by scikit-learn's names, such as average_precision or matthews_corrcoef, or r2.",
 )
 @json_option
 def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: bool) -> None:
@@ -103,7 +105,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     """
     from dask_odm.diagnostics.evaluation import compare, scores_of
     from dask_odm.diagnostics.plotting import draw
-    from dask_odm.diagnostics.summaries import listing, set_lines
+    from dask_odm.diagnostics.summaries import interval_lines, listing, set_lines
 
     with progress_shown() as seconds:
         loaded = given.load()
@@ -111,13 +113,12 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
             found = compare(loaded, store)
             scores = {} if scoring is None else scores_of(loaded, store, [name.strip() for name in scoring.split(",")])
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
-    if drawn == {"pictures": []}:
-        say("of a regressor there is nothing to draw.")
     further = {"scores": scores} if scores else {}
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}
-    elsewhere = ("classes", "confusion", "other_labels", "sets", "seconds")
+    elsewhere = ("classes", "confusion", "other_labels", "sets", "intervals", "seconds")
     told = {name: value for name, value in result.items() if name not in elsewhere}
-    told |= set_lines(result.get("sets", {})) | {"seconds": result["seconds"]}
+    told |= set_lines(result.get("sets", {})) | interval_lines(result.get("intervals", {}))
+    told |= {"seconds": result["seconds"]}
     emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
 
 

@@ -1,7 +1,7 @@
 """`dask-odm warmup`: compile every loop now, and keep it for later processes.
 
-Loops are compiled for number types, for dense and sparse rows, and for the few widths to which rows are padded. This is
-useful when an image is built, or on a cluster's workers before their first task.
+Loops are compiled for number types, and for dense and sparse rows. This is useful when an image is built, or on a
+cluster's workers before their first task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from dask_odm.estimators.one_class_odm import OneClassODM
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels import KERNELS
-from dask_odm.kernels.loops import FEATURES
 from dask_odm.solvers import SODM, Cells, Landmark, Saddle
 
 Fit = Callable[[], Any]
@@ -53,25 +52,26 @@ def _fits() -> list[Fit]:
     distances = [name for name, kernel in KERNELS.items() if kernel.of_distances]  # which have loops of their own
     for dtype in (np.float32, np.float64):
         fit = partial(_fit, dtype=dtype)
-        for width in range(3, 3 + FEATURES + 1):  # an RBF pads two columns to steps of up to `FEATURES`
-            found += [fit(ODMClassifier(kernel), features=width - 2) for kernel in distances]
+        found += [fit(ODMClassifier(kernel)) for kernel in distances]
         cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
         found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [fit(ODMClassifier(solver=Cells(30)))]
         found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
         found += [fit(ODMClassifier(scale="ranks")), fit(ODMClassifier(scale="ranks"), **text)]
+        found += [fit(ODMClassifier("laplacian", metric="full"))]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
+        found += [fit(ODMClassifier(solver=Landmark(20), multi_class="ovr"), classes=3)]
         # rows like texts, for which machines of many classes have loops of their own
         found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
-        # kernel values that do not come from loops for few features
+        # kernel values of rows with many features
         found += [
             fit(ODMClassifier(kernel, scale=None), **text | {"sparse": KERNELS[kernel].takes_csr})
             for kernel in distances
         ]
-        # more features than the loops for few features take, mostly zero or not
+        # rows that are mostly zero or not
         found += [fit(ODMClassifier("linear"), rows=cholesky, features=80, share=share) for share in (0.1, 1.0)]
         found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
         found += [fit(SaddleSVC(kernel="rbf")), fit(SaddleSVC(), stored=True), fit(MixingClassifier(), sparse=True)]

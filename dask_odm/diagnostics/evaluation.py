@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
+from dask_odm.data.rows.targets import RealValues
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
@@ -23,7 +24,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import stored
-from dask_odm.estimators.scoring import Scoring, scorers_of
+from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
 from dask_odm.models.classes import codes_of, require_common
@@ -33,7 +34,7 @@ from dask_odm.models.sets import sets, thresholds_of
 from dask_odm.printing import short
 from dask_odm.typing import Array
 
-COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
+COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are told
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
@@ -103,13 +104,14 @@ def _require_scores(model: Any, store: Store) -> None:
 def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     """Return scores by scikit-learn's scorers, by name, of the rows of a store whose label a classifier has.
 
-    Their decision values are held, a number per row and class. Raises InputError for a regressor, a scorer that does
-    not suit the classes, and one of probabilities if the model has none, or learned pairs of classes.
+    Their decision values are held, a number per row and class; of a regressor, predictions. Raises InputError for a
+    scorer that does not suit the classes, and one of probabilities if the model has none, or learned pairs of classes.
     """
-    if not hasattr(model, "classes_"):
-        raise InputError("scoring is for classifiers; of a regressor R² and errors are told.")
     scorers = scorers_of(scoring)
     values, codes, weight = model._values_of_labelled(store.path, None, None)
+    if not hasattr(model, "classes_"):
+        numbers = NumberScoring(scorers, RealValues())(values, codes, np.ones(len(codes)) if weight is None else weight)
+        return dict(zip(scorers, numbers.tolist(), strict=True))
     link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
     threshold = getattr(model, "threshold_", 0.0)
     found = Scoring(scorers, model.classes_, threshold, link, fits=False, lacking=model._model.lacking)
@@ -123,12 +125,18 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
     store.require_targets("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
-    lazy = model.predict(store.path)
+    if model._model.outputs > 1:
+        raise InputError(f"the model predicts {model._model.outputs} targets a row, but a store holds one.")
+    sizes: dict[float, float] = {}
+    giver: Any = model
+    ends: Any = None
+    if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
+        giver, ends = model._of_intervals()
+        sizes = {each: model._interval_size(each) for each in COVERAGES}
     found = Errors()
-    if lazy.ndim == 2:
-        raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
-    for y, predicted, weight in _beside_targets(store, lazy):
-        found.add(y, predicted, weight)
+    for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
+        predicted = values if values.ndim == 1 else values[:, 0]
+        found.add(y, predicted, weight, {each: ends(values, size) for each, size in sizes.items()})
     return found
 
 

@@ -1,4 +1,4 @@
-"""Plots of margins, confusion, ROC, reliability of probabilities, learning curves, and weights of shards.
+"""Plots of margins, confusion, ROC, reliability, predicted numbers, learning curves, and weights of shards.
 
 All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib is not installed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.evaluation import Evaluation
     from dask_odm.diagnostics.importance import Importance
     from dask_odm.diagnostics.learning_curve import LearningCurve
+    from dask_odm.diagnostics.score_counts import Errors
 
 # Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
@@ -199,6 +201,36 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool = False) -> Axes:
+    """Draw targets over predictions of some rows, or residuals over them, as scikit-learn's `PredictionErrorDisplay`.
+
+    Parameters
+    ----------
+    errors : dask_odm.diagnostics.score_counts.Errors
+        As `dask_odm.diagnostics.evaluation.compare` returns it of a regressor.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a figure of its own.
+    residuals : bool, default=False
+        Draw target minus prediction in place of the target.
+
+    Raises
+    ------
+    InputError
+        If there are no rows.
+    """
+    y, predicted, _ = errors.points
+    if not len(y):
+        raise InputError("there are no rows with targets to draw.")
+    ax = new_axes() if ax is None else ax
+    from sklearn.metrics import PredictionErrorDisplay
+
+    kind = "residual_vs_predicted" if residuals else "actual_vs_predicted"
+    shown = {"scatter_kwargs": {"s": 8, "alpha": 0.5, "color": BLUE}, "line_kwargs": {"color": ORANGE}}
+    PredictionErrorDisplay(y_true=y, y_pred=predicted).plot(ax, kind=kind, **shown)
+    ax.set(xlabel="predicted", ylabel="residual" if residuals else "true")
+    return ax
+
+
 def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     """Draw leave-one-out scores over the number of training rows, and what score twice as many rows may give.
 
@@ -243,11 +275,12 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
 
 
 def draw(found: Any, folder: str) -> list[str]:
-    """Draw the confusion, ROC and reliability that an evaluation has as PNG files, and return their paths."""
+    """Draw the confusion, ROC and reliability, or predictions and residuals, as PNG files, and return their paths."""
     drawn: list[str] = []
+    plots: dict[str, Any] = {"confusion": plot_confusion, "roc": plot_roc, "reliability": plot_reliability}
     if not hasattr(found, "confusion"):  # that of a regressor
-        return drawn
-    for name, plot in {"confusion": plot_confusion, "roc": plot_roc, "reliability": plot_reliability}.items():
+        plots = {"predictions": plot_predictions, "residuals": partial(plot_predictions, residuals=True)}
+    for name, plot in plots.items():
         with suppress(InputError):  # raised for what the evaluation does not have
             figure: Any = plot(found).figure
             os.makedirs(folder, exist_ok=True)

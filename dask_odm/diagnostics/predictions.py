@@ -149,8 +149,7 @@ def _stream(model: Any, store: Store, lazy: Any, what: str) -> _Stream:
     if what == "labels" and hasattr(model, "classes_"):
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
         return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
-    own = what in ("probabilities", "sets")
-    return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if own else store.dtype)
+    return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype)
 
 
 def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:

@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 from dask_odm.data.cubes.beside import variable_beside
 from dask_odm.data.ingest import write_rows
 from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
@@ -34,6 +35,7 @@ from dask_odm.diagnostics.report_sections import (
     of_features,
     of_groups,
     of_map,
+    of_numbers,
     of_search,
     scores,
     steps_of_fit,
@@ -43,7 +45,6 @@ from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.html import heading
@@ -69,7 +70,8 @@ def report(
     ROC. They also have the chosen boundary, left-out groups, how often sets of classes contain the true class, the
     calibration of probabilities, the steps of the fit, and the importance of features. After a search, they have what
     was found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are
-    drawn beside those of the store. For a cube, there is a map. Every plot has its numbers in a table. Plots need
+    drawn beside those of the store. For numbers, they have predictions and residuals, and how often intervals hold the
+    target. For a cube, there is a map. Every plot has its numbers in a table. Plots need
     matplotlib.
 
     Parameters
@@ -231,6 +233,8 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     yield from of_groups(model)
     if isinstance(found, Evaluation):
         yield from of_classes(model, found)
+    else:
+        yield from of_numbers(found)
     if needed:
         of = "" if most is None else f", of some {most:,} drawn rows (importance=True, --importance: of all)"
         judge = rows.importance or partial(permutation_importance, model, store)  # which says why it cannot

@@ -21,10 +21,11 @@ from dask_odm.diagnostics.plotting import (
     plot_confusion,
     plot_importance,
     plot_margin_distribution,
+    plot_predictions,
     plot_reliability,
     plot_roc,
 )
-from dask_odm.diagnostics.score_counts import RocCounts
+from dask_odm.diagnostics.score_counts import SHOWN_POINTS, Errors, RocCounts
 from dask_odm.estimators.cards import facts_of
 from dask_odm.html import MOST_LINES, heading, safe, table
 from dask_odm.printing import short
@@ -199,6 +200,25 @@ def of_classes(model: Any, found: Evaluation) -> Iterable[str]:
         yield table([], list(found.probabilities.facts().items()))
 
 
+def of_numbers(found: Errors) -> Iterable[str]:
+    """Yield pictures and tables of what a regressor predicts."""
+    yield heading("Predictions")
+    if found.rows > SHOWN_POINTS:
+        yield f"<p>Of {SHOWN_POINTS:,} rows, drawn at random.</p>"
+    yield picture(lambda: plot_predictions(found))
+    yield picture(lambda: plot_predictions(found, residuals=True))
+    shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+    if found.rows:
+        at_most = np.quantile(found.points[0] - found.points[1], shares).tolist()
+        yield table(["share of the rows", "residual at most"], list(zip(shares, at_most, strict=True)))
+    intervals = found.facts().get("intervals")
+    if intervals:
+        yield heading("Intervals")
+        yield "<p>Made by the training rows, left out.</p>"
+        head = ["coverage asked for", "rows whose interval holds their target", "mean width"]
+        yield table(head, [(name, *each.values()) for name, each in intervals.items()])
+
+
 def _of_threshold(threshold: float, names: list[str], recall: list[Any], unseen: Unseen | None) -> Iterable[str]:
     """Yield where the boundary was moved, and which share of each class is right before and after."""
     yield heading("Boundary")
@@ -301,7 +321,7 @@ def steps_of_fit(model: Any) -> Iterable[str]:
     machines = {each.get("machine", 0) for each in steps}
     if len(machines) == 1:
         yield picture(draw)
-    columns = [name for name in ("machine", *(name for _, name, _, _ in STEPS)) if name in steps[0]]
+    columns = [name for name in ("machine", *STEPS) if name in steps[0]]
     yield table(columns, [tuple(each.get(name) for name in columns) for each in steps])
 
 

@@ -49,7 +49,7 @@ def _figures(found: Any) -> Iterable[tuple[str, str, str | None]]:
 
 
 def _trust(model: Any, found: Any, known: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield certificate, scores of left-out rows beside those of others, and calibration."""
+    """Yield certificate, scores of left-out rows beside those of others, calibration, and coverage of intervals."""
     yield "Certificate", known["Certificate"] or "this solver has none"
     facts = {} if found is None else found.facts()
     left, here = known["Left out"], facts.get("accuracy", facts.get("r2"))
@@ -60,3 +60,6 @@ def _trust(model: Any, found: Any, known: dict[str, Any]) -> Iterable[tuple[str,
     error = facts.get("calibration_error")
     if error is not None:
         yield "Calibration", f"probabilities are off by {error:.1%} on average"
+    told = facts.get("intervals", {}).get("0.9")
+    if told is not None:
+        yield "Intervals", f"those for 90% hold {told['held']:.1%} of the rows here, and are {told['width']:.4g} wide"

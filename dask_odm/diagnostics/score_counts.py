@@ -7,6 +7,7 @@ order. The area under the curve is exact except for pairs of rows within a bin, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
+SHOWN_POINTS = 2000  # of a picture of predictions; more hide each other
 SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 
 
@@ -99,21 +102,38 @@ class ProbabilityCounts:
 class Errors:
     """A regressor's errors, prediction minus target, over the rows that have a target and a positive weight.
 
-    ``moments`` are the weighted statistics of the target, the error, its size and its square.
+    ``moments`` are the weighted statistics of the target, the error, its size and its square. ``intervals`` has, by
+    coverage, the weight of all rows, that of rows with their target inside, and the summed widths. ``points`` (3, n)
+    are target, prediction and a hash of up to `SHOWN_POINTS` rows, drawn by their hashes.
     """
 
     rows: int = 0
     unlabelled: int = 0
     moments: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(4))
+    intervals: dict[float, Array] = field(default_factory=dict)
+    points: Array = field(default_factory=lambda: np.empty((3, 0)))
 
-    def add(self, y: Array, predicted: Array, weight: Array | None) -> None:
-        """Add rows: targets (n,), NaN if unknown; predictions (n,); weights (n,), or None if all are 1."""
+    def add(
+        self, y: Array, predicted: Array, weight: Array | None, intervals: Mapping[float, Array] | None = None
+    ) -> None:
+        """Add rows: targets (n,), NaN if unknown; predictions (n,); weights (n,), or None if all are 1.
+
+        ``intervals`` are their ends (n, 2), by coverage.
+        """
+        hashes = uniforms_of(self.rows + self.unlabelled + np.arange(len(y)), 0)
         known = ~np.isnan(y)
         self.unlabelled += len(y) - int(known.sum())
         known &= True if weight is None else weight > 0
         y = y[known].astype(np.float64)
         error = predicted[known].astype(np.float64) - y
         self.rows += len(y)
+        points = np.concatenate([self.points, np.stack([y, y + error, hashes[known]])], axis=1)
+        self.points = points[:, np.argsort(points[2], kind="stable")[:SHOWN_POINTS]]
+        shares = np.ones(len(y)) if weight is None else weight[known]
+        for coverage, ends in (intervals or {}).items():
+            low, high = ends[known].T.astype(np.float64)
+            sums = np.stack([np.ones(len(y)), (low <= y) & (y <= high), high - low]) @ shares
+            self.intervals[coverage] = self.intervals.get(coverage, np.zeros(3)) + sums
         columns = np.column_stack([y, error, np.abs(error), error**2])
         self.moments.update(columns, None if weight is None else weight[known])
 
@@ -128,8 +148,14 @@ class Errors:
             "mean_absolute_error": size,
             "mean_error": error,
             "unlabelled_rows": self.unlabelled,
+            **({"intervals": self._interval_facts()} if self.intervals else {}),
             **({"targets": range_facts(self.moments)} if self.rows else {}),
         }
+
+    def _interval_facts(self) -> dict[str, dict[str, float]]:
+        """Return, by coverage, how many rows' intervals hold their target, and how wide they are on average."""
+        told = {f"{coverage:g}": sums[1:] / sums[0] for coverage, sums in self.intervals.items() if sums[0] > 0}
+        return {coverage: dict(zip(("held", "width"), each.tolist(), strict=True)) for coverage, each in told.items()}
 
     def _variance(self) -> float:
         return float(self.moments.result().variance[0]) if self.rows else 0.0

@@ -133,6 +133,15 @@ def set_lines(sets: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     }
 
 
+def interval_lines(intervals: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Return a line for each coverage, of how often intervals hold their row's target, by `Errors.facts`."""
+    return {
+        f"intervals for {float(coverage):.0%}": f"{each['held']:.1%} hold the target of their row, {each['width']:.4g} "
+        "wide on average"
+        for coverage, each in intervals.items()
+    }
+
+
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Return the bytes of all files below a folder."""
     return sum(current_storage(location_of(path)).sizes().values())

@@ -154,9 +154,10 @@ class StoreEstimator(NotebookCard, Predictor):
             rows.X.shape[1], names, given.feature_dimension, classes, cube, columns=given.column_recipe,
             rows=rows.X.shape[0],
         )  # fmt: skip
-        fit = self._family.of_classes(fit, rows.classes)
+        fit = self._family.of_classes(fit, None if rows.codes is None else rows.classes)
         choice = self._family.choose(fit, *rows.X.shape)
-        if choice.recipe.spreads(fit) and active_client() is not None and not issparse(rows.X):
+        held = rows.y.ndim > 1 or issparse(rows.X)
+        if choice.recipe.spreads(fit) and active_client() is not None and not held:
             with lazy_rows(rows).stored(self._targets.name) as store:
                 return self._learn_store(store, fit, schema)
         trained = self._family.train(choice, self._targets.in_memory(fit.run, rows), fit)
@@ -202,7 +203,11 @@ class StoreEstimator(NotebookCard, Predictor):
         """Set all fitted attributes. Nothing that can fail follows the first of them."""
         if not trained.was_finite:
             require_finite_values(trained.model)
-        self._take(schema, trained.model, trained.attributes)
+        attributes = trained.attributes
+        if schema.columns is not None and "feature_importances_" in attributes:  # of features, to be those of columns
+            whole = [attributes["feature_importances_"][span].sum() for span in schema.columns.spans]
+            attributes = attributes | {"feature_importances_": np.array(whole)}
+        self._take(schema, trained.model, attributes)
         if trained.warning is not None:
             warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
         if trained.advice is not None:

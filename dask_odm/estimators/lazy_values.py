@@ -20,11 +20,12 @@ from dask_odm.models.predict import ModelFile, chunk_runs, values_of_chunks, val
 from dask_odm.typing import Array
 
 
-def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: int, token: str) -> Any:
-    """Return a model's values, (n,) or (n, outputs), of the rows of a store or of dask arrays.
+def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, own: Model, token: str) -> Any:
+    """Return the values of the model ``own``, (n,) or (n, outputs), of the rows of a store or of dask arrays.
 
-    ``model`` is what tasks carry, and ``token`` identifies it.
+    ``model`` is what tasks carry of it, and ``token`` identifies it.
     """
+    outputs = own.outputs
     columns = outputs if outputs > 1 else 0
     held = delayed(model, name=f"model-{token}", traverse=False)
     if isinstance(source, Store):
@@ -33,14 +34,14 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
         name = f"predict-{tokenize(source.token, token, len(runs))}"
         if isinstance(model, ModelFile) or len(runs) * model.nbytes <= SENT_BYTES:
             tasks: list[Any] = [(values_of_chunks, model, source, run) for run in runs]
-            return _array(name, tasks, sizes, columns, source.dtype)
+            return _array(name, tasks, sizes, columns, own.value_type(source.dtype))
         last = (0,) * (columns > 0)
         tasks = [spread_task((name, i, *last), values_of_chunks, held.key, source, run) for i, run in enumerate(runs)]
-        return _array(name, tasks, sizes, columns, source.dtype, held)
+        return _array(name, tasks, sizes, columns, own.value_type(source.dtype), held)
     dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     X = source.X.astype(dtype)
     tasks = [(values_of_rows, held.key, (X.name, i, 0)) for i in range(X.numblocks[0])]
-    return _array(f"predict-{tokenize(X.name, token)}", tasks, X.chunks[0], columns, dtype, X, held)
+    return _array(f"predict-{tokenize(X.name, token)}", tasks, X.chunks[0], columns, own.value_type(dtype), X, held)
 
 
 def map_blocks(

@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.store import Store
 from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
@@ -20,14 +21,14 @@ from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
-from dask_odm.estimators.inputs.checks import as_input_error, check_features
-from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
+from dask_odm.estimators.inputs.checks import as_input_error, check_features, label_matrix
+from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
-from dask_odm.models.predict import ScoreQuery, label_block
+from dask_odm.models.predict import ScoreQuery, label_block, labels_block
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -36,6 +37,16 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
     """Mixin of classifiers: labels of any type, scores, accuracy."""
 
     _targets: ClassVar[TargetKind] = Classes()
+
+    @property
+    def _has_labels(self) -> bool:
+        """Whether a row may have several labels, as the columns of a 0/1 matrix."""
+        return getattr(self, "multilabel_", False)
+
+    def _refuse_labels(self, what: str) -> None:
+        """Raise InputError if rows may have several labels: ``what`` is for one."""
+        if self._has_labels:
+            raise InputError(f"{what} is for one label a row, and y had several columns: fit a model for each.")
 
     def decision_function(self, X: Any) -> Any:
         """Return a score of every row, like a signed distance; for two classes, positive means ``classes_[1]``.
@@ -87,12 +98,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         cube = self._cube_to_predict(X)
         if cube is not None:
             return self._map_of_classes(cube, decode)
-        return self._like(X, self._labels(self._resolve(X)), "y")
+        return self._like(X, self._labels(self._resolve(X)), "y", self.classes_ if self._has_labels else None)
 
     def _map_of_classes(self, cube: Any, decode: bool) -> Any:
         """Return the predicted classes of a cube, as codes or as they are."""
         from dask_odm.data.cubes.codes import decoded
 
+        if self._has_labels:
+            format_ = AnswerFormat(np.dtype(np.int8), -1, len(self.classes_))
+            return self._mapped(cube, format_, "prediction", labels_block, np.int8, classes=self._class_coordinate)
         if decode:
             values, fill = decoded(self.classes_)
             return self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
@@ -137,15 +151,30 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         InputError
             As `decision_function` does; no labels, or labels or weights of other lengths.
         """
-        right, total = self._count_right(self._resolve(X, y, sample_weight))
+        resolved = self._resolve(X, y, sample_weight)
+        if self._has_labels:
+            return self._share_of_rows(resolved)
+        right, total = self._count_right(resolved)
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
         if not total:
             raise InputError("score needs labels, but no row has a label and a positive weight.")
         return right / total
 
+    def _share_of_rows(self, resolved: Resolved) -> float:
+        """Return the weighted share of the rows of which all labels are right."""
+        from sklearn.metrics import accuracy_score  # imported here, since it takes long to load
+
+        values, y, weight = self._beside_targets(resolved)
+        if y is None:
+            raise InputError("score needs labels, but there are none; pass y.")
+        weight = None if weight is None else weights_of(weight)
+        true = label_matrix(y) > 0
+        return float(as_input_error(lambda: accuracy_score(true, values > 0, sample_weight=weight)))
+
     def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
         """Return decision values, codes of classes (n,) and weights (n,) of the rows whose label the model has."""
+        self._refuse_labels("this method")
         classes = self.classes_.tolist()
         resolved = self._resolve(X, y, sample_weight)
         values, labels, weight = self._beside_targets(resolved)
@@ -168,8 +197,11 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
+        several = self._has_labels
         if isinstance(scores, np.ndarray):
-            return label_block(scores, names)
+            return labels_block(scores) if several else label_block(scores, names)
+        if several:
+            return map_blocks("label", labels_block, scores, np.int64, columns=len(names))
         return map_blocks("label", label_block, scores, names.dtype, names)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
@@ -231,7 +263,8 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         """Return the predicted value of every row, (n,), or (n, targets) for several targets.
 
         The result has the form of the rows: a NumPy array for rows in memory, a DataArray named "y" for xarray, a lazy
-        dask array for a store or dask rows, and a map named "prediction" for a cube.
+        dask array for a store or dask rows, and a map named "prediction" for a cube. Its dtype is that of the rows, or
+        float64 if `ODMRegressor` learned targets a thousand deviations from zero.
 
         Parameters
         ----------
@@ -262,19 +295,24 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         InputError
             As `predict` does; no targets, or targets or weights of other lengths.
         """
+        from sklearn.metrics import r2_score  # imported here, since it takes long to load
+
+        predicted, targets, weight = self._values_of_labelled(X, y, sample_weight)
+        return float(as_input_error(lambda: r2_score(targets, predicted, sample_weight=weight)))
+
+    def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+        """Return predictions, targets and weights, if there are any, of the rows that have a target."""
         resolved = self._resolve(X, y, sample_weight)
         resolved.require("real", "score")
         predicted, y, weight = self._beside_targets(resolved)
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
-        from sklearn.metrics import r2_score  # imported here, since it takes long to load
-
         values: Array = as_input_error(lambda: real_targets(y))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)[known]
-        return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
+        return predicted[known], values[known], weights
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:

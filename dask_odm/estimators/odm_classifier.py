@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -15,40 +15,41 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
-from dask_odm.estimators.groups import numbered
-from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
+from dask_odm.estimators.fit_settings import settings_of
+from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
-from dask_odm.estimators.shared_parameters import GammaParameters
+from dask_odm.estimators.shared_parameters import MetricParameters
+from dask_odm.estimators.target_kinds import Classes, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
     SolverObject,
     SolverOptions,
-    solver_object,
     solver_word,
     with_parameters,
 )
 from dask_odm.learning.training.family import Family
-from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.methods.odm_fit import LastFit, ODMFit
-from dask_odm.methods.recipes import ODMFamily, is_linear
-from dask_odm.methods.settings import Landmark
-from dask_odm.models.kernel_model import KernelModel
-from dask_odm.models.pair_model import PairModel
+from dask_odm.learning.training.run import FitRun
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.typing import Array
 
 SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
 
 
 @with_parameters
-class ODMClassifier(GammaParameters, ODMEstimator):
+class ODMClassifier(MetricParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``, where M
     is the number of rows, or the sum of their weights. More than two classes are learned by several *machines*, each a
     model of two classes. See ``docs/solvers.md`` for solvers, ``docs/clusters.md`` for checkpoints and
     ``docs/left_out.md`` for ``loo``.
+
+    A 0/1 matrix as y, of shape (n, n_labels), for rows in memory, gives a row any number of labels. Each has a machine,
+    and machines share what they compute of the rows. ``classes_`` are the labels' numbers, `predict` returns a matrix,
+    `predict_proba` the probability of each label, and `score` the share of the rows of which all labels are right.
 
     Parameters
     ----------
@@ -111,6 +112,11 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     n_iter_ : int
         Number of steps or epochs, or the sum of the sweeps and steps of the longest solve of every level. For several
         machines, the largest number.
+    multilabel_ : bool
+        True if y was a matrix of labels. There is no such attribute otherwise.
+    gamma_, feature_importances_ : float, and ndarray of shape (n_features_in_,)
+        With ``metric``: γ, and the mean squared slope of the decision function along each column, per deviation of its
+        values. They sum to 1, and columns with the same information share theirs.
     loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         With ``loo``: the decision value of every row by the model without this row, the accuracy of these values, the
         effective number of parameters, and the decision values and log-odds from which probabilities are computed.
@@ -131,6 +137,7 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     """
 
     _family: ClassVar[Family[Any]] = ODMFamily()
+    _targets: ClassVar[TargetKind] = Classes(several=True)
     _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS, "precomputed"), callable],
@@ -156,6 +163,11 @@ class ODMClassifier(GammaParameters, ODMEstimator):
     solver: str | SolverObject = "auto"
     scale: str | None = "auto"
     warm_start: bool = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = learns_several(solver_word(self.solver))
+        return tags
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every λ of ``lams``, each starting from the solution for the λ before it.
@@ -186,28 +198,4 @@ class ODMClassifier(GammaParameters, ODMEstimator):
         return self._path(X, y, sample_weight, "lam", values.tolist())
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
-        groups = None if more.get("groups") is None else numbered(more["groups"])
-        if groups is not None and not self.loo:
-            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        if more.get("places") and groups is None and self.loo:
-            advise_groups()
-        found = ODMFit.of(self, own, run, more.get("lams", ()), word=solver_word(self.solver))
-        return replace(found, groups=groups, **(self._start() if self.warm_start else {}))
-
-    def _start(self) -> dict[str, Any]:
-        """Return the start for ``warm_start``: weights and intercepts, or the solution of the last fit of a kernel."""
-        word = solver_word(self.solver)
-        if is_linear(word, self.kernel):
-            found = zip(self.coef_, self.intercept_.tolist(), strict=True) if hasattr(self, "coef_") else ()
-            return {"starts": tuple(found)}
-        if word not in ("auto", "exact", "landmark", "cells") or not KernelChoice.of(self).is_named:
-            raise InputError(
-                "warm_start is for kernels by their names, by solver 'exact', 'landmark' or 'cells', and for linear "
-                "solvers; set it to False."
-            )
-        model = getattr(self, "_model", None)
-        if not isinstance(model, KernelModel) or isinstance(model, PairModel) or not hasattr(self, "support_"):
-            return {}
-        tree = getattr(model, "tree", None)
-        return {"last": LastFit(self.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)}
+        return settings_of(self, ODMFit, run, more)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
 from dask_odm.typing import Array
@@ -71,7 +71,7 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_",
-        "calibration_rows_", *LEFT_OUT,
+        "calibration_rows_", "multilabel_", *LEFT_OUT, *OF_METRIC,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
@@ -134,6 +134,8 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
             The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
             file, which has no values of rows; or a scorer does not suit the classes.
         """
+        check_is_fitted(self)
+        self._refuse_labels("loo_score")
         values, codes, weight = self._of_learned(*self._rows_left_out())
         scorers = scorers_of(scoring)
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
@@ -182,6 +184,7 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
             score that does not depend on predictions; or as `score`.
         """
         check_is_fitted(self)
+        self._refuse_labels("tune_threshold")
         if len(self.classes_) != 2:
             raise InputError(f"a threshold is between two classes, but there are {len(self.classes_)}.")
         if X is None and (y is not None or sample_weight is not None):

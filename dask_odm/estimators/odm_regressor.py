@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -18,19 +20,19 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
-from dask_odm.estimators.groups import numbered
+from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.odm_estimator import advise_groups
-from dask_odm.estimators.shared_parameters import GammaParameters, KernelParameters
+from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
+from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
+from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of, train_targets
 from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
     SolverObject,
     SolverOptions,
-    solver_object,
     solver_word,
     with_parameters,
 )
@@ -40,11 +42,17 @@ from dask_odm.learning.training.recipe import Choice, Trained, advice_on_feature
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import OF_MACHINE
+from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_solver
-from dask_odm.methods.settings import Exact, Landmark, Newton
+from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
+from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
+from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of
 from dask_odm.typing import Array
+
+SOLVERS: SolverClasses = (Exact, Landmark, Newton, Cells)
+# υ of the expectiles beside the prediction: so many times its own, and a part. 9 covers no better, 2 is noisier.
+SPREAD = 4.0
 
 
 @dataclass(frozen=True)
@@ -54,9 +62,32 @@ class RegressionFit(ODMFit):
     odm: ResidualSettings
     problem: ClassVar[type[ODMSettings]] = ResidualSettings
     has_real_targets: ClassVar[bool] = True
+    spread: bool = False  # whether expectiles on either side are learned, too
 
     def loss(self, data: TrainingData) -> Any:
         return ResidualLoss(self.odm, data.total_weight)
+
+    def in_units(self, targets: RealValues) -> RegressionFit:
+        """Return the settings with the start of targets in other units; raise InputError if it has fewer or more."""
+        machines = MACHINES if self.spread else np.size(targets.unit)
+        self.require_machines(machines)
+        mean, unit = (np.broadcast_to(each, machines) for each in (targets.mean, targets.unit))
+        starts = tuple((raw / u, (b - m) / u) for (raw, b), m, u in zip(self.starts, mean, unit, strict=False))
+        last = self.last and replace(self.last, coefficients=self.last.coefficients / unit[:, None])
+        return replace(self, starts=starts, last=last)
+
+    def machines(self) -> list[RegressionFit]:
+        """Return the settings of the prediction, and of the expectiles below and above it.
+
+        The larger weight of the two sides of a residual is the same for all.
+        """
+        odm = self.odm
+        below = replace(odm, upsilon=SPREAD * odm.upsilon, lam=odm.lam / SPREAD)
+        all_odm = odm, below, replace(odm, upsilon=odm.upsilon / SPREAD)
+        runs = enumerate(runs_of(self.run, MACHINES))
+        return [
+            replace(self.of_machine(i, MACHINES, run), odm=each) for (i, run), each in zip(runs, all_odm, strict=True)
+        ]
 
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
         return RowLosses.of_targets(self.odm, y, weight)
@@ -69,20 +100,36 @@ class RegressionFamily(Family[RegressionFit]):
         return choose_solver(fit, rows, features)
 
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
-        fit = fit.for_data(data)
+        if fit.spread and (data.n_targets > 1 or not choice.recipe.several):
+            raise InputError(
+                "noise='uneven' is for one target, by solver='exact', 'landmark' or 'newton'; set noise to 'even'."
+            )
         targets = units_of(*data.taking_part[1:])
-        trained = super().train(choice, data.with_targets(targets), fit)
+        fit = fit.for_data(data).in_units(targets)
+        scaled = data.with_targets(targets)
+        fit, of_metric = with_metric(scaled, fit)
+        if fit.spread:
+            trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
+        elif data.n_targets > 1:
+            trained = train_targets(choice, scaled, fit, _joined)
+        else:
+            if fit.word == "auto":
+                choice, fit = choose_by_trials(choice, scaled, fit)
+            trained = super().train(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
-        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale}
+        attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale} | of_metric
         if fit.loo:
-            values, y, weight = trained.attributes[OF_MACHINE]
-            attributes |= _left_out(values, y, weight, targets)
-        model = trained.model.rescaled(targets.unit, targets.mean)
+            attributes |= _left_out(targets, fit.spread, *trained.attributes[OF_MACHINE])
+        model: Any = trained.model.rescaled(targets.unit, targets.mean)
+        model = replace(model, spread=True) if fit.spread else model
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
 
 def units_of(y: Array, weight: Array) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
+    if y.ndim > 1:  # one after the other, since all copies of all would take much memory
+        each = [units_of(column, weight) for column in y.T]
+        return RealValues(np.array([one.mean for one in each]), np.array([one.unit for one in each]))
     power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
     near = np.ldexp(y, -power)
     mean = float(np.average(near, weights=weight))
@@ -90,21 +137,35 @@ def units_of(y: Array, weight: Array) -> RealValues:
     return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
 
 
-def _left_out(values: Array, y: Array, weight: Array, targets: RealValues) -> dict[str, Any]:
-    """Return the fitted attributes that follow from left-out ``values`` (n,), NaN for rows that take no part."""
+def _joined(machines: Sequence[Attributes]) -> Attributes:
+    """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
+    found = joined_attributes(machines)
+    if OF_MACHINE in found:
+        found[OF_MACHINE] = tuple(np.stack(each, axis=-1) for each in zip(*found[OF_MACHINE], strict=True))
+        found["loo_parameters_"] = float(found["loo_parameters_"].sum())
+    return found
+
+
+def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight: Array) -> dict[str, Any]:
+    """Return the fitted attributes that follow from left-out ``values`` (n,), or (n, t) of several targets.
+
+    They are NaN for rows that take no part. If the model is ``spread``, they are those of its machines.
+    """
+    weight = weight.reshape(len(weight), -1)[:, 0]
     counted = np.flatnonzero(weight)
+    sizes = spread_sizes(values[counted], y[counted, 0]) if spread else None
+    values, y = (each[:, 0] if spread else each for each in (values, y))
     residuals = (values - y)[counted]
     units = weight[counted]
+    sizes = (targets.unit * np.abs(residuals) if sizes is None else sizes).reshape(len(counted), -1)
+    one = np.ones(len(counted), np.int64)
+    tables = [conformity_table(-size, one, units, 2) for size in sizes.T]
+    table = tables[0] if len(tables) == 1 else np.stack([each[2] for each in (*tables, tables[0])])
     return {
         "loo_prediction_": targets.mean + targets.unit * values,
-        "loo_score_": float(1.0 - np.average(residuals**2, weights=units)),
-        "conformity_": conformity_table(-targets.unit * np.abs(residuals), np.ones(len(counted), np.int64), units, 2),
+        "loo_score_": float(1.0 - np.average(residuals**2, axis=0, weights=units).mean()),
+        "conformity_": table,
     }
-
-
-def _around(values: Array, radius: float) -> Array:
-    """Return the ends (n, 2) of intervals around ``values`` (n,)."""
-    return np.stack([values - radius, values + radius], axis=1)
 
 
 @with_parameters
@@ -118,8 +179,8 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     theta : float, default=0.0
         θ ≥ 0, residuals that cost nothing, in standard deviations of the targets.
     solver : {…} or solver object, default="auto"
-        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact" or "landmark". "auto" chooses by the
-        number of rows.
+        As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact", "landmark" or "cells", which "auto"
+        chooses from.
     scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
     tol : float, default=1e-3
@@ -128,24 +189,28 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         Maximum number of Newton steps.
     loo : bool, default=False
         Compute the prediction for each training row by the model without the row. `predict_interval` needs it.
+    noise : {"even", "uneven"}, default="even"
+        Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
+        well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells".
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """
 
-    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
+    _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
-        "solver": [SolverOptions((Exact, Landmark, Newton))],
+        "solver": [SolverOptions(SOLVERS)],
         "scale": [Registered(SCALINGS, "auto"), None],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "loo": ["boolean"],
+        "noise": [StrOptions({"even", "uneven"})],
         "fit_intercept": ["boolean"],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
-        "conformity_",
+        "conformity_", *OF_METRIC,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
@@ -158,7 +223,13 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     tol: float = 1e-3
     max_iter: int = 200
     loo: bool = False
+    noise: str = "even"
     fit_intercept: bool = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
+        return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from rows and targets.
@@ -185,9 +256,10 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
 
         Its half width is the same for all rows: the residual that a share ``coverage`` of the training rows does not
-        exceed, each predicted by the model without it (jackknife). New rows like those of the fit lie inside with about
-        this probability if single rows hardly change the model. For any data, nothing is guaranteed: that takes the
-        models without each row themselves (jackknife+), or rows that were held out.
+        exceed, each predicted by the model without it (jackknife). With ``noise="uneven"``, residuals are in units of
+        an expectile's distance from the prediction, which differs by place and side. New rows like those of the fit
+        lie inside with about this probability if single rows hardly change the model. For any data, nothing is
+        guaranteed: that takes the models without each row themselves (jackknife+), or rows that were held out.
 
         Parameters
         ----------
@@ -198,34 +270,57 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
 
         Returns
         -------
-        interval : array of shape (n, 2), or DataArray
-            A DataArray has a dimension "end", low and high. Intervals are infinite if there were too few training rows
-            for the coverage.
+        interval : array of shape (n, 2), or (n, n_targets, 2), or DataArray
+            A DataArray has a dimension "end", low and high. Several targets have an array for rows in memory. Intervals
+            are infinite if there were too few training rows for the coverage.
 
         Raises
         ------
         InputError
-            The model was fitted without ``loo``; a coverage beyond (0, 1); or as `predict`.
+            The model was fitted without ``loo``; a coverage beyond (0, 1); several targets for rows that are not in
+            memory; or as `predict`.
         """
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
-        radius = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+        several = self._model.outputs > 1
+        sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
         cube = self._cube_to_predict(X)
+        if several:
+            values = None if cube is not None else self._values(self._resolve(X))
+            if not isinstance(values, np.ndarray):
+                raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
+            return ends(values, sizes)
+        size = self._interval_size(coverage)
+        giver, then = self._of_intervals()
         if cube is None:
-            values = self._values(self._resolve(X))
+            values = giver._values(self._resolve(X))
             if isinstance(values, np.ndarray):
-                found: Any = _around(values, radius)
+                found: Any = then(values, size)
             else:
-                found = map_blocks("interval", _around, values, values.dtype, radius, columns=2)
+                found = map_blocks("interval", then, values, values.dtype, size, columns=2)
             found = self._like(X, found, "interval")
         else:
-            found = self._mapped(cube, AnswerFormat(cube.dtype, np.nan, 2), "interval", _around, radius)
+            answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, 2)
+            found = giver._mapped(cube, answers, "interval", then, size)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
+
+    def _interval_size(self, coverage: float) -> float:
+        """Return the size of intervals of a coverage for one target, as the functions of `_of_intervals` take it."""
+        return -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+
+    def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
+        """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""
+        if not self._model.spread:
+            return self, ends
+        giver = copy(self)
+        model: Any = self._model
+        giver._model, giver._file, giver._token = replace(model, spread=False), None, f"{self._token}-spread"
+        return giver, spread_ends
 
 
 @with_parameters
-class ODMRegressor(GammaParameters, RegressionEstimator):
+class ODMRegressor(MetricParameters, RegressionEstimator):
     """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
 
     It is the optimal margin distribution machine of real targets, and minimises
@@ -234,6 +329,10 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
     *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
 
+    Rows in memory may have several targets, y of shape (n, n_targets). Each has a machine, and machines share what
+    they compute of the rows. ``coef_`` and ``intercept_`` are then as in `MDDRidge`, ``dual_coef_`` has the shape
+    (n_support, n_targets), ``dual_gap_`` is the largest, and ``loo_score_`` the mean.
+
     Parameters
     ----------
     kernel : {…}, default="rbf"
@@ -241,12 +340,14 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     lam : float or "auto", default="auto"
         λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
         rows, or the sum of their weights.
+    warm_start : bool, default=False
+        Start from the solution of the last fit, as `ODMClassifier` does.
 
     Attributes
     ----------
     lam_, scale_
         λ and scaling of the fit, which "auto" chose if it was to.
-    loo_prediction_ : ndarray of shape (n,)
+    loo_prediction_ : ndarray of shape (n,), or (n, n_targets)
         With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
         Models from a file do not have this attribute.
     loo_score_ : float
@@ -264,7 +365,8 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
         Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
         kernel.
     coef_, intercept_
-        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean.
+        Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
+        an array of those of all cells.
     dual_gap_, history_, n_iter_
         As in `ODMClassifier`.
 
@@ -286,20 +388,17 @@ class ODMRegressor(GammaParameters, RegressionEstimator):
     """
 
     _family: ClassVar[Family[Any]] = RegressionFamily()
+    _targets: ClassVar[RealTargets] = RealTargets(several=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS)],
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
+        "warm_start": ["boolean"],
     }
 
     kernel: str = "rbf"
     _: KW_ONLY
     lam: float | str = "auto"
+    warm_start: bool = False
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
-        own = solver_object(self.solver, self._solvers) or Landmark()
-        groups = None if more.get("groups") is None else numbered(more["groups"])
-        if groups is not None and not self.loo:
-            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        if more.get("places") and groups is None and self.loo:
-            advise_groups()
-        return RegressionFit.of(self, own, run, (), word=solver_word(self.solver), groups=groups)
+        return settings_of(self, RegressionFit, run, more, spread=self.loo and self.noise == "uneven")

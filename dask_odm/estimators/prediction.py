@@ -86,7 +86,8 @@ class Predictor(RunParameters):
     def _mapped_values(self, cube: Any, name: str, classes: Any = None) -> Any:
         """Return the model's values of a cube as a DataArray, NaN for rows that miss a feature."""
         columns = self._model.outputs if self._model.outputs > 1 else 0
-        return self._mapped(cube, AnswerFormat(cube.dtype, np.nan, columns), name, classes=classes)
+        answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, columns)
+        return self._mapped(cube, answers, name, classes=classes)
 
     def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
         """Return predicted values, targets and weights of all rows; all are None without targets."""
@@ -112,7 +113,7 @@ class Predictor(RunParameters):
             return finite_values(values(rows, CPU_COUNT))
         assert isinstance(resolved, LazyArrays | StoredRows)  # batches of a cube are predicted one by one
         check_features(self, resolved.source)
-        return lazy_values(resolved.source, self._for_tasks(), self._model.outputs, self._token)
+        return lazy_values(resolved.source, self._for_tasks(), self._model, self._token)
 
     def _reading(self) -> dict[str, Any]:
         """Return the options of scikit-learn's validation of rows in memory."""

@@ -21,7 +21,9 @@ from dask_odm.models.probabilities import (
     coupled,
     learned_values,
     log_coupled,
+    log_of_labels,
     log_probabilities,
+    of_labels,
     probabilities,
 )
 from dask_odm.models.sets import conformity_table, sets, thresholds_of
@@ -75,6 +77,8 @@ class ProbabilityClassifier(StoreClassifier):
     @_NeedsLink
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of every class, (n, n_classes), float64, in the form of `decision_function`.
+
+        For a matrix of labels, it is that of each label by itself, (n, n_labels), as in scikit-learn's `MLPClassifier`.
 
         A DataArray is named "probability". The most probable class is the one that `predict` returns, except for pairs
         of classes whose votes are close. ``docs/probabilities.md`` explains how leave-one-out decision values become
@@ -130,6 +134,7 @@ class ProbabilityClassifier(StoreClassifier):
             `calibrate`.
         """
         check_is_fitted(self)
+        self._refuse_labels("predict_set")
         if not hasattr(self, "conformity_"):
             raise InputError(
                 "sets need rows that the model did not learn from: fit with loo=True, and with multi_class='ovr' if "
@@ -170,7 +175,11 @@ class ProbabilityClassifier(StoreClassifier):
 
         It is ``of_lacking`` for classes that had no row.
         """
+        check_is_fitted(self)
         fills = (np.nan, of_lacking)
+        if self._has_labels:
+            function = of_labels if plain is probabilities else log_of_labels
+            return self._answered(X, function, name, np.float64, fills, self.probability_link_)
         if getattr(self._model, "pairs", 0):
             more = self.probability_link_, len(self.classes_) - len(self._model.lacking)
             return self._answered(X, of_pairs, name, np.float64, fills, *more, of_machines=True)

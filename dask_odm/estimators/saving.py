@@ -20,6 +20,7 @@ from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import CubeSchema, Schema
+from dask_odm.methods.settings import Metric
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.model import Model
 from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from
@@ -117,7 +118,8 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     names = schema.get("feature_names") if columns is None else columns.feature_names
     if names is not None and len(names) != model.features:
         raise ValueError(f"{len(names)} names of {model.features} features")
-    classes = _classes(estimator, schema, model.outputs)
+    several = bool(attributes["fitted"].get("multilabel_", False))
+    classes = _classes(estimator, schema, model.outputs, several=several)
     fitted = _fitted(estimator, record, model)
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
@@ -127,8 +129,11 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     return estimator
 
 
-def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | None:
-    """Return the labels of a model's ``outputs``; raise ValueError unless they are a classifier's."""
+def _classes(estimator: Any, schema: dict[str, Any], outputs: int, *, several: bool) -> Array | None:
+    """Return the labels of a model's ``outputs``; raise ValueError unless they are a classifier's.
+
+    A row may have ``several`` of them.
+    """
     if estimator._targets.name != "classes":
         if "classes" in schema:
             raise ValueError("it has classes, and is no classifier")
@@ -136,7 +141,7 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
     labels = schema["classes"]
     dtype = np.dtype(schema["classes_dtype"])
     require_classes(np.arange(len(labels)))
-    if outputs != (1 if len(labels) == 2 else len(labels)):
+    if outputs != (1 if len(labels) == 2 and not several else len(labels)):
         raise ValueError(f"{len(labels)} classes, but {outputs} values a row")
     if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > HELD_BYTES:  # a dtype may claim any width
         raise ValueError(f"labels of type {dtype!s:.20}")
@@ -172,10 +177,14 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     for name, value in fitted.items():
         _FITTED.get(name, anything)(value, name)
     fitted |= {name: record.array(name) for name in arrays}
-    if "probability_link_" in fitted and not is_link(fitted["probability_link_"]):
+    links = [fitted["probability_link_"]] if "probability_link_" in fitted else []
+    if links and fitted.get("multilabel_"):
+        links = np.split(links[0], model.outputs)
+    if not all(map(is_link, links)):
         raise ValueError("a link whose points do not rise through zero")
     table, labels = fitted.get("conformity_"), record.attributes["schema"].get("classes")
-    if table is not None and not (is_table(table) and len(table) == 1 + (2 if labels is None else len(labels))):
+    tables = max(2, model.outputs) if labels is None else len(labels)
+    if table is not None and not (is_table(table) and len(table) == 1 + tables):
         raise ValueError("thresholds of sets that do not fall, or are of other classes")
     if table is not None and labels is None and table.max() > 0.0:
         raise ValueError("intervals whose ends are crossed")
@@ -197,11 +206,14 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "probability_link_": ("f", 2),
     "conformity_": ("f", 2),
     "loo_group_scores_": ("f", 1),
+    "feature_importances_": ("f", 1),
     "moments_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
     "lam_": real(above=0.0),
+    "gamma_": real(above=0.0),
     "scale_": scalar,
+    "multilabel_": scalar,
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
     "threshold_": real(),
@@ -243,7 +255,8 @@ def decode(value: Any) -> Any:
     if set(value) == {"float"}:
         return float(value["float"])
     if set(value) == {"solver", "parameters"}:
-        return solver_class(value["solver"])(**decode(value["parameters"]))
+        kind = Metric if value["solver"] == Metric.__name__ else solver_class(value["solver"])
+        return kind(**decode(value["parameters"]))
     if set(value) == {"pairs"}:
         return {decode(k): decode(v) for k, v in value["pairs"]}
     return {k: decode(v) for k, v in value.items()}

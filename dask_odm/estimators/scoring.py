@@ -1,6 +1,7 @@
 """Scores by scikit-learn's scorers of rows whose decision values are known, such as those of left-out rows.
 
-A scorer asks a classifier for its answers about rows. `KnownValues` is one that gives answers it already has.
+A scorer asks a classifier or regressor for its answers about rows. `KnownValues` and `KnownNumbers` give answers that
+they already have.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
+from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.models.predict import label_block
@@ -97,21 +99,62 @@ class Scoring:
             return fit_link(values.ravel() + self.threshold, positive.ravel(), shares)
 
         known = KnownValues(values, self.classes, link, self.threshold, self.lacking)
-        return np.array([self._score(name, known, codes, weight) for name in self.scorers])
+        needs = f"of {len(np.unique(codes))} classes: it needs rows of every class"
+        return _scores(self.scorers, known, self.classes[codes], weight, needs)
 
-    def _score(self, name: str, known: KnownValues, codes: Array, weight: Array) -> float:
-        scorer, rows, labels = self.scorers[name], np.arange(len(codes)), self.classes[codes]
-        equal = bool(len(weight)) and bool((weight == weight[0]).all())  # some scorers take no weights
-        more = {} if equal else {"sample_weight": weight}
+
+class KnownNumbers(RegressorMixin, BaseEstimator):
+    """A regressor of the rows whose predicted ``values`` (n,) it has; for X it takes their numbers."""
+
+    def __init__(self, values: Array) -> None:
+        self.values = values
+
+    def predict(self, X: Any) -> Array:
+        """Return the predictions of rows."""
+        return self.values[X]
+
+
+@dataclass(frozen=True, eq=False)
+class NumberScoring:
+    """Scorers by name, the one that decides first, of predictions and targets in ``units``."""
+
+    scorers: Mapping[str, Scorer]
+    units: RealValues
+
+    def __call__(self, values: Array, targets: Array, weight: Array) -> Array:
+        """Return all scores (q,) of predicted ``values`` (n,); raise InputError if a scorer cannot score them."""
+        counted = np.flatnonzero(weight > 0)
+        values, y = (self.units.mean + self.units.unit * each[counted] for each in (values, targets))
+        return _scores(self.scorers, KnownNumbers(values), y, weight[counted], "with targets: it needs more")
+
+
+def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, needs: str) -> Array:
+    """Return all scores of the answers ``known`` of rows; the error of one that is not finite says what it ``needs``.
+
+    Raises InputError if a scorer cannot score them.
+    """
+    found = []
+    equal = bool(len(weight)) and bool((weight == weight[0]).all())  # some scorers take no weights
+    more = {} if equal else {"sample_weight": weight}
+    for name, scorer in scorers.items():
         with warnings.catch_warnings():  # of scores that are not defined, about which the error below is
             warnings.simplefilter("ignore")
-            score = float(as_input_error(lambda: scorer(known, rows, labels, **more)))
+            score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
         if not np.isfinite(score):
             raise InputError(
-                f"scoring {name!r} is {score} for {len(codes)} rows of {len(np.unique(codes))} classes: it "
-                "needs rows of every class; use fewer folds, or another score."
+                f"scoring {name!r} is {score} for {len(y)} rows {needs}; use fewer folds, or another score."
             )
-        return score
+        found.append(score)
+    return np.array(found)
+
+
+def deciding_scorers(scoring: Any, refit: str | None) -> dict[str, Scorer] | None:
+    """Return the scorers of a search by name, the one that decides first, ``refit`` if given; None for the default."""
+    found = {} if scoring is None else scorers_of(scoring)
+    if refit is not None and refit not in found:
+        raise InputError(f"refit must be one of the scores, {list(found)}. Got {refit!r} instead.")
+    first = {} if refit is None else {refit: found[refit]}
+    return first | found or None
 
 
 def best_threshold(score: Callable[[Array], float], values: Array) -> float:

@@ -23,7 +23,9 @@ from dask_odm.learning.parameters import (
     with_object,
     with_parameters,
 )
+from dask_odm.methods.settings import Metric
 
+OF_METRIC = ("gamma_", "feature_importances_")  # fitted attributes
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 
 
@@ -111,8 +113,9 @@ class RunParameters(BaseEstimator):
             _validate_plain(estimator, values, types)
         else:
             super()._validate_params()
-        if isinstance(solver := getattr(self, "solver", None), SolverObject):
-            solver._validate_params()
+        for each in (getattr(self, "solver", None), getattr(self, "metric", None)):
+            if isinstance(each, SolverObject):
+                each._validate_params()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -188,3 +191,24 @@ class GammaParameters(KernelParameters):
 
     _: KW_ONLY
     gamma: float | str = "scale"
+
+
+@with_parameters
+class MetricParameters(GammaParameters):
+    """Parameters of named kernels that may see rows by a learned metric.
+
+    Parameters
+    ----------
+    metric : {"diagonal", "full"}, `dask_odm.Metric` or None, default=None
+        Metric that is learned from a sample before the fit, for "rbf" and "laplacian". "diagonal": a factor for each
+        feature. "full": a matrix, for dense rows of at most 1,000 features. γ is then chosen with it, unless it is a
+        number. The gap is that of the problem with the metric as learned. So are left-out values: leave-one-out does
+        not see that the metric knows the labels of its sample. Judge by rows that were held out.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "metric": [StrOptions({"diagonal", "full"}), Metric, None],
+    }
+
+    _: KW_ONLY
+    metric: str | Metric | None = None

@@ -15,9 +15,11 @@ from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     check_classification,
+    check_labels,
     check_regression,
     check_unlabelled,
     class_weights,
+    has_columns,
     require_classes,
 )
 from dask_odm.estimators.inputs.resolved import Given
@@ -38,6 +40,7 @@ class TargetKind(ABC):
 
     name: ClassVar[str]  # of y in a store: "classes" or "real"
     needs_labels: ClassVar[bool] = True  # whether y is learned from
+    several: bool = False  # whether y in memory may have several columns
 
     @abstractmethod
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
@@ -70,11 +73,16 @@ class TargetKind(ABC):
 
 
 class Classes(TargetKind):
-    """Labels of any type, of two classes or more, with the weights of classes."""
+    """Labels of any type, of two classes or more, with the weights of classes, or for ``several`` a 0/1 matrix."""
 
     name = "classes"
 
+    def __init__(self, *, several: bool = False) -> None:
+        self.several = several
+
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
+        if self.several and has_columns(given.y):
+            return check_labels(estimator, given.X, given.y, given.weight, **estimator._reading())
         rows = check_classification(estimator, given.X, given.y, given.weight, **estimator._reading())
         assert rows.classes is not None
         assert rows.codes is not None
@@ -82,7 +90,9 @@ class Classes(TargetKind):
         return rows.with_weight(class_weights(getattr(estimator, "class_weight", None), rows.classes, totals))
 
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        assert rows.codes is not None
+        if rows.codes is None:
+            pairs = tuple(zip(rows.factors[::2], rows.factors[1::2], strict=True))
+            return MemoryData.of(run, rows.X, rows.y, rows.weight, (), of_labels=pairs)
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
         return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
 
@@ -104,7 +114,7 @@ class RealTargets(TargetKind):
     name = "real"
 
     def __init__(self, *, several: bool = False) -> None:
-        self.several = several  # whether y in memory may have shape (n, t)
+        self.several = several
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         options = {"multi_output": self.several, **estimator._reading()}
@@ -120,12 +130,16 @@ class RealTargets(TargetKind):
     def attributes(self, model: Model) -> dict[str, Any]:
         """Return attributes in scikit-learn's shapes: for one target, a 1-D `coef_` and a float `intercept_`."""
         found = super().attributes(model)
+        if model.spread:
+            found = {name: value[:1] for name, value in found.items()}
         if "dual_coef_" in found:
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
         if model.outputs > 1:
             return found
-        shaped = {name: value.reshape(-1) for name, value in found.items() if name != "intercept_"}
-        return shaped | ({"intercept_": float(found["intercept_"][0])} if "intercept_" in found else {})
+        shaped = {name: value.reshape(-1) for name, value in found.items()}
+        if len(shaped.get("intercept_", ())) == 1:  # cells have one each
+            shaped["intercept_"] = float(shaped["intercept_"][0])
+        return shaped
 
 
 class NormalRows(TargetKind):

@@ -17,14 +17,14 @@ import numpy as np
 
 from dask_odm.kernels.csr_tiles import CSRLeft, CSRPanels, dot_products
 from dask_odm.kernels.loops import BLOCK as BLOCK
-from dask_odm.kernels.loops import FEATURES, multiply_tile
+from dask_odm.kernels.loops import COLUMNS, multiply_tile
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """``n`` rows packed for the right of a compiled loop, feature by feature: ``values`` (panels, width, columns).
+    """``n`` rows packed for the right of a compiled loop, feature by feature: ``values`` (panels, width, `COLUMNS`).
 
     A column is a row; zeros fill up the last panel.
     """
@@ -33,12 +33,12 @@ class Panels:
     n: int
 
     @classmethod
-    def of(cls, rows: Array, columns: int) -> Panels:
-        """Lay out ``rows`` (n, width) in panels of so many ``columns``."""
+    def of(cls, rows: Array) -> Panels:
+        """Lay out ``rows`` (n, width) in panels."""
         n, width = rows.shape
-        panels = np.zeros((-(-n // columns), width, columns), rows.dtype)
-        for panel, start in zip(panels, range(0, n, columns), strict=True):
-            some = rows[start : start + columns]
+        panels = np.zeros((-(-n // COLUMNS), width, COLUMNS), rows.dtype)
+        for panel, start in zip(panels, range(0, n, COLUMNS), strict=True):
+            some = rows[start : start + COLUMNS]
             panel[:, : len(some)] = some.T
         return cls(panels, n)
 
@@ -46,9 +46,9 @@ class Panels:
         return self.n
 
     def __getitem__(self, rows: slice) -> Panels:
-        """Return a run of whole panels of `BLOCK` columns."""
+        """Return a run of whole panels."""
         first, last, _ = rows.indices(self.n)
-        return Panels(self.values[first // BLOCK : -(-last // BLOCK)], last - first)
+        return Panels(self.values[first // COLUMNS : -(-last // COLUMNS)], last - first)
 
 
 class Sides(NamedTuple):
@@ -90,8 +90,8 @@ class Kernel(ABC):
 
         Rows for the left take no more.
         """
-        rows = -(-n // BLOCK) * BLOCK if self.makes_panels(d) else n
-        return rows * (d + FEATURES + 2) * itemsize
+        rows = -(-n // COLUMNS) * COLUMNS if self.makes_panels(d) else n
+        return rows * (d + 2) * itemsize
 
     @property
     def product_factor(self) -> float:
@@ -125,17 +125,16 @@ class Kernel(ABC):
             return self.pack_right(X.astype(dtype, copy=False))
         n, d = X.shape
         panels = self.makes_panels(d)
-        each = BLOCK if panels else 64
-        bounds = [*range(0, n, each), n]
-        if not panels and n % each == 1 < n:
+        bounds = [*range(0, n, COLUMNS), n]
+        if not panels and n % COLUMNS == 1 < n:
             del bounds[-2]  # the square norm of a row alone is summed in another order
         packed: Any = None
-        for i, (start, stop) in enumerate(pairwise(bounds)):
+        for start, stop in pairwise(bounds):
             block = self.pack_right(X[start:stop].astype(dtype))
             values = block.values if panels else block
             if packed is None:
-                packed = np.empty((len(bounds) - 1 if panels else n, *values.shape[1:]), dtype)
-            first = i if panels else start
+                packed = np.empty((-(-n // COLUMNS) if panels else n, *values.shape[1:]), dtype)
+            first = start // COLUMNS if panels else start
             packed[first : first + len(values)] = values
         return Panels(packed, n) if panels else packed
 

@@ -1,67 +1,62 @@
 """The compiled loops that compute tiles of distance kernels, and multiply with the tiles of any kernel.
 
-A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. The compiler
-makes vector instructions only if columns are laid out feature by feature and it knows the number of features of a step.
-So the loop is compiled for each such number.
+Rows on the right are in panels of 64, feature by feature. A tile is computed four rows by such a panel at a time: sums
+over all features stay in vector registers, and are kernel values when they are first written. This takes LLVM's
+instructions, since Numba cannot keep sums there from one feature to the next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from dask_odm.linalg.jit import Emitted, compiled, pointer
+from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order, pointer
 from dask_odm.typing import Array
 
-BLOCK = 512  # columns of a panel; rows and columns of a tile that is not kept
+BLOCK = 512  # rows and columns of a tile that is not kept
+COLUMNS = 64  # columns of a panel, whose features are in the first-level cache while rows are multiplied with them
+ROWS = 4  # with which a panel is multiplied at once
 SUMMED_ROWS = 64  # rows whose products with a column are added up before they go to float64
-FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
 LOG2 = math.log(2.0)
 
 
-def step_of(width: int) -> int:
-    """Return the features per step: the fewest that need the least number of steps, so that padding is small."""
-    return -(-width // -(-width // FEATURES))
-
-
-def padded(width: int) -> int:
-    """Return ``width`` rounded up to a whole number of steps."""
-    step = step_of(width)
-    return step * -(-width // step)
-
-
 @Emitted
 def power(typing: Any, t: Any) -> Any:
-    """Return ``2**min(t, 0)``, at least the least normal number, of a float32 or float64.
+    """Return ``2**min(t, 0)``, at least the least normal number, of a float32 or float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _power(builder, given[0], t.bitwidth)
+
+    return t(t), generate
+
+
+def _power(builder: Any, x: Any, bitwidth: int) -> Any:
+    """Generate `power` of a number, or of a vector of them.
 
     ``2**f`` on [-1/2, 1/2] is a Taylor polynomial. The first term left out is below half a unit in the last place of 1:
     1.5e-8 after degree 6 in float32, 1e-17 after degree 13 in float64.
     """
     from llvmlite import ir
 
-    bits, degree, least = (23, 6, -126.0) if t.bitwidth == 32 else (52, 13, -1022.0)
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        number = context.get_value_type(t)
-        whole = ir.IntType(t.bitwidth)
-        x = given[0]
-        for worse, bound in (("<", number(least)), (">", number(0.0))):
-            x = builder.select(builder.fcmp_ordered(worse, x, bound), bound, x)
-        # The sum has the nearest integer in its last bits. No flag but this one, lest the compiler undo the rounding.
-        exactly = ("nsz",)
-        magic = number(1.5 * 2.0**bits)
-        sum_ = builder.fadd(x, magic, flags=exactly)
-        f = builder.fsub(x, builder.fsub(sum_, magic, flags=exactly), flags=exactly)
-        p = number(LOG2**degree / math.factorial(degree))
-        for k in reversed(range(degree)):
-            p = builder.fadd(builder.fmul(p, f), number(LOG2**k / math.factorial(k)))
-        n = builder.shl(builder.bitcast(sum_, whole), whole(bits))
-        return builder.bitcast(builder.add(builder.bitcast(p, whole), n), number)
-
-    return t(t), generate
+    bits, degree, least = (23, 6, -126.0) if bitwidth == 32 else (52, 13, -1022.0)
+    number = x.type
+    whole = ir.IntType(bitwidth)
+    whole = ir.VectorType(whole, number.count) if isinstance(number, ir.VectorType) else whole
+    for worse, value in (("<", least), (">", 0.0)):
+        bound = ir.Constant(number, value)
+        x = builder.select(builder.fcmp_ordered(worse, x, bound), bound, x)
+    # The sum has the nearest integer in its last bits. No flag but this one, lest the compiler undo the rounding.
+    exactly = ("nsz",)
+    magic = ir.Constant(number, 1.5 * 2.0**bits)
+    sum_ = builder.fadd(x, magic, flags=exactly)
+    f = builder.fsub(x, builder.fsub(sum_, magic, flags=exactly), flags=exactly)
+    p = ir.Constant(number, LOG2**degree / math.factorial(degree))
+    for k in reversed(range(degree)):
+        product = builder.fmul(p, f, flags=["contract"])
+        p = builder.fadd(product, ir.Constant(number, LOG2**k / math.factorial(k)), flags=["contract"])
+    n = builder.shl(builder.bitcast(sum_, whole), ir.Constant(whole, bits))
+    return builder.bitcast(builder.add(builder.bitcast(p, whole), n), number)
 
 
 @compiled
@@ -71,65 +66,128 @@ def exp2(t: Any, bias: Any) -> None:
         t[i] = power(t[i]) + bias
 
 
-@cache
-def tile_loop(step: int, manhattan: bool) -> Callable[..., None]:
-    """Return the loop that makes a tile from packed rows whose width ``step`` divides.
+@compiled_in_order
+def fill_tile(
+    left: Array, starts: Any, features: Any, panels: Array, n: int, m: int, factor: Any, bias: Any, memory: Array,
+    tile: Array,
+) -> None:  # fmt: skip
+    """Fill ``tile`` (n, m) from packed rows, by ``memory`` (`ROWS`, `COLUMNS`). All arrays are flat.
 
-    Log2 of kernel values are ``left_i · right_j`` or, if ``manhattan``, ``−Σ_k |left_ik − right_jk|``.
+    ``left`` is (n, width), and ``panels`` are (panels, width, `COLUMNS`). With ``starts`` (⌈n / `ROWS`⌉ + 1,), features
+    are only those listed of every four rows, and ``left`` has four numbers of each. Log2 of a kernel value is
+    ``left_i · right_j`` if the ``factor`` is None, and else ``factor · Σ_k |left_ik − right_jk|``.
     """
-
-    @compiled
-    def fill(left: Any, right: Any, n: int, m: int, bias: Any, memory: Any, tile: Any) -> None:
-        """Fill ``tile`` (n, m) from left (n, width) and right (panels, width, BLOCK), by ``memory`` (4, BLOCK).
-
-        All arrays are flat.
-        """
-        width = left.size // n
-        last = n - 1
-        x = pointer(left)
-        panels = pointer(right)
-        entries = pointer(memory)
-        out = pointer(tile)
-        # a panel is computed for all rows while it is in the cache
-        for begin in range(0, m, BLOCK):
-            columns = min(m - begin, BLOCK)
-            whole = -(-columns // 32) * 32  # so that vector registers are full
-            for i in range(0, n, 4):
-                at0 = i * width
-                at1 = min(i + 1, last) * width
-                at2 = min(i + 2, last) * width
-                at3 = min(i + 3, last) * width
-                for first in range(0, width, step):
-                    panel = begin * width + first * BLOCK
-                    for j in range(whole):
-                        t0 = t1 = t2 = t3 = bias - bias
-                        if first:
-                            t0 = entries[j]
-                            t1 = entries[BLOCK + j]
-                            t2 = entries[2 * BLOCK + j]
-                            t3 = entries[3 * BLOCK + j]
-                        for k in range(step):
-                            z = panels[panel + k * BLOCK + j]
-                            if manhattan:
-                                t0 -= abs(x[at0 + first + k] - z)
-                                t1 -= abs(x[at1 + first + k] - z)
-                                t2 -= abs(x[at2 + first + k] - z)
-                                t3 -= abs(x[at3 + first + k] - z)
-                            else:
-                                t0 += x[at0 + first + k] * z
-                                t1 += x[at1 + first + k] * z
-                                t2 += x[at2 + first + k] * z
-                                t3 += x[at3 + first + k] * z
-                        entries[j] = t0
-                        entries[BLOCK + j] = t1
-                        entries[2 * BLOCK + j] = t2
-                        entries[3 * BLOCK + j] = t3
-                for r in range(min(4, n - i)):
-                    at = (i + r) * m + begin
+    width = panels.size // (-(-m // COLUMNS) * COLUMNS)
+    first = start = 0
+    step = 1
+    stop = width
+    x = pointer(left)
+    z = pointer(panels)
+    out = pointer(tile)
+    part = pointer(memory)
+    for begin in range(0, m, COLUMNS):
+        columns = min(m - begin, COLUMNS)
+        at = begin * width
+        for i in range(0, n, ROWS):
+            if starts is None:
+                first = i * width
+                step = width
+            else:
+                start = starts[i // ROWS]
+                stop = starts[i // ROWS + 1]
+            rows = min(n - i, ROWS)
+            to = i * m + begin
+            if columns == COLUMNS:
+                fill_block(x, first, step, features, start, stop, z, at, factor, bias, rows, out, to, m)
+            else:
+                fill_block(x, first, step, features, start, stop, z, at, factor, bias, rows, part, 0, COLUMNS)
+                for r in range(rows):
                     for j in range(columns):
-                        out[at + j] = power(entries[r * BLOCK + j]) + bias
+                        out[to + r * m + j] = part[r * COLUMNS + j]
 
-    return fill
+
+@Emitted
+def fill_block(
+    typing: Any, left: Any, first: Any, step: Any, features: Any, start: Any, stop: Any, panels: Any, at: Any,
+    factor: Any, bias: Any, rows: Any, out: Any, to: Any, width: Any,
+) -> Any:  # fmt: skip
+    """Set a block (rows, `COLUMNS`) of ``out``, whose rows are ``width`` apart, from the place ``to`` on.
+
+    Row r has the numbers of ``left`` from ``first + r * step`` on, and the panel is that of ``panels`` from ``at`` on.
+    Sums go feature by feature, from ``start`` to ``stop``, one fused multiplication each.
+    """
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        x, first, step, listed, start, stop, panels, at, factor_, bias, rows, out, to, width = given
+        whole = ir.IntType(64)
+        scalar = context.get_value_type(left.dtype)
+        itemsize = context.get_abi_sizeof(scalar)
+        vector_bytes, vectors = _registers(context)
+        lanes = ir.VectorType(scalar, vector_bytes // itemsize)
+        factors = None if isinstance(factor, types.NoneType) else _spread(builder, factor_, lanes)
+        biases = _spread(builder, bias, lanes)
+        if not isinstance(features, types.NoneType):
+            listed = context.make_array(features)(context, builder, listed).data
+
+        def vector_at(pointer: Any, begin: Any, place: int) -> Any:
+            return builder.bitcast(builder.gep(pointer, [builder.add(begin, whole(place))]), lanes.as_pointer())
+
+        last = builder.sub(rows, whole(1))  # which stands in for rows that are not there
+        numbers = [builder.select(builder.icmp_signed("<", whole(r), last), whole(r), last) for r in range(ROWS)]
+        lefts = [builder.gep(x, [builder.add(first, builder.mul(r, step))]) for r in numbers]
+        for column in range(0, COLUMNS, vectors * lanes.count):
+            places = [column + q * lanes.count for q in range(vectors)]
+            sums = [[cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in places] for _ in lefts]
+            with cgutils.for_range_slice(builder, start, stop, whole(1), intp=whole) as (k, _):
+                feature, own = k, k
+                if not isinstance(features, types.NoneType):
+                    feature = builder.zext(builder.load(builder.gep(listed, [k])), whole)
+                    own = builder.mul(k, whole(ROWS))
+                begin = builder.add(at, builder.mul(feature, whole(COLUMNS)))
+                others = [builder.load(vector_at(panels, begin, place), align=itemsize) for place in places]
+                for each, row in zip(sums, lefts, strict=True):
+                    value = _spread(builder, builder.load(builder.gep(row, [own])), lanes)
+                    for kept, other in zip(each, others, strict=True):
+                        term = _term(builder, value, other, factors, 8 * itemsize)
+                        builder.store(builder.fadd(builder.load(kept), term, flags=["contract"]), kept)
+            for each, r in zip(sums, numbers, strict=True):
+                begin = builder.add(to, builder.mul(r, width))
+                for kept, place in zip(each, places, strict=True):
+                    value = builder.fadd(_power(builder, builder.load(kept), 8 * itemsize), biases)
+                    builder.store(value, vector_at(out, begin, place), align=itemsize)
+        return context.get_dummy_value()
+
+    own = (left, first, step, features, start, stop, panels, at, factor, bias, rows, out, to, width)
+    return types.void(*own), generate
+
+
+def _spread(builder: Any, value: Any, lanes: Any) -> Any:
+    """Generate a vector of ``lanes`` with the same number in all."""
+    from llvmlite import ir
+
+    nothing = ir.Constant(lanes, ir.Undefined)
+    first = ir.Constant(ir.VectorType(ir.IntType(32), lanes.count), None)
+    return builder.shuffle_vector(builder.insert_element(nothing, value, ir.IntType(32)(0)), nothing, first)
+
+
+def _term(builder: Any, x: Any, z: Any, factors: Any, bitwidth: int) -> Any:
+    """Generate ``x · z``, or with ``factors`` their product with ``|x − z|``."""
+    from llvmlite import ir
+
+    if factors is None:
+        return builder.fmul(x, z, flags=["contract"])
+    bits = ir.VectorType(ir.IntType(bitwidth), x.type.count)
+    size = ir.Constant(bits, (1 << bitwidth - 1) - 1)  # all bits but the sign
+    difference = builder.and_(builder.bitcast(builder.fsub(x, z), bits), size)
+    return builder.fmul(factors, builder.bitcast(difference, x.type), flags=["contract"])
+
+
+def _registers(context: Any) -> tuple[int, int]:
+    """Return the bytes of a vector register that Numba compiles for, and how many registers a row's sums may take."""
+    return (64, 4) if "+avx512f" in context.codegen().magic_tuple()[2] else (32, 2)
 
 
 @compiled

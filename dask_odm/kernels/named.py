@@ -1,7 +1,7 @@
 """The kernels that have a name: linear, polynomial, Gaussian radial basis function (RBF) and Laplacian.
 
-`loops.tile_loop` computes tiles of the two that depend on the distance between rows; there, a distance stays in the
-cache until it has become a kernel value. For many features `RBF` uses BLAS, which is faster then.
+`loops.fill_tile` computes tiles of the two that depend on the distance between rows; there, a distance stays in a
+register until it has become a kernel value. For many features `RBF` uses BLAS, which is faster then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Panels
-from dask_odm.kernels.loops import LOG2, exp2, padded, step_of, tile_loop
+from dask_odm.kernels.loops import COLUMNS, LOG2, ROWS, exp2, fill_tile
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
@@ -73,33 +73,28 @@ WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than 
 
 @dataclass(frozen=True)
 class _Radial(Kernel):
-    """Base of both kernels: packing for the loop, and the loop itself."""
+    """Base of both kernels: tiles by the loop."""
 
     gamma: float = 1.0
     of_distances: ClassVar[bool] = True
-    _manhattan: ClassVar[bool]
+
+    @property
+    def _factor(self) -> float | None:
+        """Factor of the Manhattan distances that the loop is to sum, or None if it is to sum products."""
+        return None
 
     def makes_panels(self, d: int) -> bool:
         """Return whether tiles come from the loop. It depends on ``d`` alone, and so do the bits."""
         return True
 
-    def _packed(self, X: Array, factor: float, *columns: Array | float) -> Array:
-        """Return ``factor * X`` (n, d) with further ``columns``, and zeros for a whole number of the loop's steps."""
-        n, d = X.shape
-        width = d + len(columns)
-        packed = np.zeros((n, padded(width) if self.makes_panels(d) else width), X.dtype)
-        np.multiply(X, X.dtype.type(factor), out=packed[:, :d])
-        for j, column in enumerate(columns, d):
-            packed[:, j] = column
-        return packed
-
     def tile_packed(self, left: Any, right: Any, out: Array | None = None) -> Array:
         if not isinstance(right, Panels):
             return super().tile_packed(left, right, out)
-        out = np.empty((len(left), len(right)), left.dtype) if out is None else out
-        flat = (left.reshape(-1), right.values.reshape(-1), len(left), len(right), left.dtype.type(self.bias))
-        memory = np.empty(4 * BLOCK, left.dtype)
-        tile_loop(step_of(left.shape[1]), self._manhattan)(*flat, memory, out.reshape(-1))
+        number = left.dtype.type
+        out = np.empty((len(left), len(right)), number) if out is None else out
+        factor = None if self._factor is None else number(self._factor)
+        flat = (factor, number(self.bias), np.empty(ROWS * COLUMNS, number), out.reshape(-1))
+        fill_tile(left.reshape(-1), None, None, right.values.reshape(-1), len(left), len(right), *flat)
         return out
 
     def finish(self, tile: Array) -> None:
@@ -129,7 +124,6 @@ class RBF(_Radial):
 
     name: ClassVar[str] = "rbf"
     takes_csr: ClassVar[bool] = True
-    _manhattan: ClassVar[bool] = False
 
     @property
     def scale(self) -> float:
@@ -159,7 +153,7 @@ class RBF(_Radial):
         if isinstance(X, CSRRows):
             return super().pack_right(X)
         rows = self.with_norms(X)
-        return Panels.of(rows, BLOCK) if self.makes_panels(X.shape[1]) else rows
+        return Panels.of(rows) if self.makes_panels(X.shape[1]) else rows
 
     def float32_errors(self, X: Array) -> Array:
         # The dot product of at most d + 9 terms has 4 units of its factors and one of each term. The norms among them
@@ -174,23 +168,32 @@ class RBF(_Radial):
         """Return the rows ``X`` (n, d) with a column of ones and their `norms`, as the right of a tile has them."""
         return self._packed(X, 1.0, 1.0, self.norms(X))
 
+    def _packed(self, X: Array, factor: float, *columns: Array | float) -> Array:
+        """Return ``factor * X`` (n, d) with two further ``columns``."""
+        n, d = X.shape
+        packed = np.empty((n, d + 2), X.dtype)
+        np.multiply(X, X.dtype.type(factor), out=packed[:, :d])
+        for j, column in enumerate(columns, d):
+            packed[:, j] = column
+        return packed
+
 
 @dataclass(frozen=True)
 class Laplacian(_Radial):
     """κ(x, z) = exp(−gamma ‖x − z‖₁) + bias."""
 
     name: ClassVar[str] = "laplacian"
-    _manhattan: ClassVar[bool] = True
+
+    @property
+    def _factor(self) -> float:
+        return -self.gamma / LOG2
 
     def float32_errors(self, X: Array) -> Array:
-        # 3 units of a row's numbers, one of a difference, and one of each of d + 7 terms at most
-        return self._errors((X.shape[1] + 15.0) * self.gamma / LOG2 * np.abs(X).sum(axis=1))
-
-    def pack_left(self, X: Array) -> Array:
-        return self._packed(X, self.gamma / LOG2)
+        # 1 unit of a row's numbers, one of a difference, of the factor and of a product, and one of each of d terms
+        return self._errors((X.shape[1] + 5.0) * self.gamma / LOG2 * np.abs(X).sum(axis=1))
 
     def pack_right(self, X: Array) -> Panels:
-        return Panels.of(self.pack_left(X), BLOCK)
+        return Panels.of(X)
 
     def float64_errors(self, far: Array) -> tuple[float, float]:
         return len(far) + 2.0 * self.gamma * float(far.sum()), 1.0 + self.bias

@@ -1,9 +1,7 @@
 """Sparse tiles: RBF tiles for dense rows that are mostly zeros, such as images and one-hot features.
 
 Rows on the left are taken four at a time, with a list of the features in which any of the four is not zero. Only these
-are multiplied. The others would add zeros, so entries have the bits of sums over all features in their order. The
-products of the four rows with 64 columns are summed in vector registers. This takes LLVM's instructions, since Numba
-cannot keep sums there from one feature to the next.
+are multiplied. The others would add zeros, so entries have the bits of sums over all features in their order.
 """
 
 from __future__ import annotations
@@ -14,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from dask_odm.kernels.base import Kernel, Panels
-from dask_odm.kernels.loops import power
+from dask_odm.kernels.loops import COLUMNS, ROWS, fill_tile
 from dask_odm.kernels.named import RBF
 from dask_odm.linalg.csr_rows import CSRRows
-from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order, pointer
+from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
-
-LISTED_COLUMNS = 64  # columns of a panel
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +55,16 @@ class SkippingTiles:
 
     def pack_right(self, X: Array) -> Panels:
         """Pack the rows ``X`` (n, d) for the right."""
-        return Panels.of(self.kernel.with_norms(X), LISTED_COLUMNS)
+        return Panels.of(self.kernel.with_norms(X))
 
     def tile_packed(self, left: Any, right: Panels, out: Array | None = None) -> Array:
         """Return κ of packed rows, (n, m); ``out`` must be C-contiguous."""
         dtype = left.values.dtype
         out = np.empty((len(left), len(right)), dtype) if out is None else out
-        memory = np.empty(4 * LISTED_COLUMNS, dtype)
-        panels, width = right.values.reshape(-1), right.values.shape[1]
+        memory = np.empty(ROWS * COLUMNS, dtype)
         bias = dtype.type(self.kernel.bias)
-        _fill(left.starts, left.features, left.values, panels, width, bias, memory, out)
+        flat = (right.values.reshape(-1), len(left), len(right), None, bias, memory, out.reshape(-1))
+        fill_tile(left.values, left.starts, left.features, *flat)
         return out
 
 
@@ -111,85 +107,3 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
         values[to + 4], values[to + 5], values[to + 6], values[to + 7] = 1.0, 1.0, 1.0, 1.0
         at += 2
     starts[starts.size - 1] = at
-
-
-@compiled_in_order
-def _fill(
-    starts: Array, features: Array, values: Array, panels: Array, width: int, bias: float, memory: Array, tile: Array
-) -> None:  # fmt: skip
-    """Fill ``tile`` (n, m) from listed rows and panels, by ``memory`` (4 · `LISTED_COLUMNS`,).
-
-    A panel is used for all rows while it is in the second-level cache.
-    """
-    n, m = tile.shape
-    entries = pointer(memory)
-    out = pointer(tile)
-    for begin in range(0, m, LISTED_COLUMNS):
-        columns = min(m - begin, LISTED_COLUMNS)
-        for four in range(starts.size - 1):
-            sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, memory)
-            for r in range(min(4, n - 4 * four)):
-                at = (4 * four + r) * m + begin
-                for j in range(columns):
-                    out[at + j] = power(entries[r * LISTED_COLUMNS + j]) + bias
-
-
-@Emitted
-def sum_products(
-    typing: Any, features: Any, values: Any, start: Any, stop: Any, panels: Any, at: Any, entries: Any
-) -> Any:
-    """Set ``entries`` (4, 64) to ``Σ_k values[k] ⊗ panel[features[k]]`` for k from ``start`` to ``stop``.
-
-    The panel begins at ``at`` of ``panels``. Sums go feature by feature, one fused multiplication each.
-    """
-    from llvmlite import ir
-    from numba import types
-    from numba.core import cgutils
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        whole = ir.IntType(64)
-        small = ir.IntType(32)
-        scalar = context.get_value_type(values.dtype)
-        itemsize = context.get_abi_sizeof(scalar)
-        vector_bytes, vectors = _registers(context)
-        lanes = ir.VectorType(scalar, vector_bytes // itemsize)
-        nothing = ir.Constant(lanes, ir.Undefined)
-        first = ir.Constant(ir.VectorType(small, lanes.count), None)
-        listed, left, panel, out = (
-            context.make_array(signature.args[k])(context, builder, given[k]).data for k in (0, 1, 4, 6)
-        )
-        panel = builder.gep(panel, [given[5]])
-        step = vectors * lanes.count
-
-        def vector_at(pointer: Any, index: Any) -> Any:
-            return builder.bitcast(builder.gep(pointer, [index]), lanes.as_pointer())
-
-        for column in range(0, LISTED_COLUMNS, step):
-            sums = [
-                [cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in range(vectors)] for _ in range(4)
-            ]
-            with cgutils.for_range_slice(builder, given[2], given[3], whole(1), intp=whole) as (k, _):
-                feature = builder.zext(builder.load(builder.gep(listed, [k])), whole)
-                begin = builder.add(builder.mul(feature, whole(LISTED_COLUMNS)), whole(column))
-                columns = [
-                    builder.load(vector_at(panel, builder.add(begin, whole(q * lanes.count))), align=itemsize)
-                    for q in range(vectors)
-                ]
-                for r in range(4):
-                    x = builder.load(builder.gep(left, [builder.add(builder.mul(k, whole(4)), whole(r))]))
-                    each = builder.shuffle_vector(builder.insert_element(nothing, x, small(0)), nothing, first)
-                    for kept, other in zip(sums[r], columns, strict=True):
-                        product = builder.fmul(each, other, flags=["contract"])
-                        builder.store(builder.fadd(builder.load(kept), product, flags=["contract"]), kept)
-            for r in range(4):
-                for q, kept in enumerate(sums[r]):
-                    to = vector_at(out, whole(r * LISTED_COLUMNS + column + q * lanes.count))
-                    builder.store(builder.load(kept), to, align=itemsize)
-        return context.get_dummy_value()
-
-    return types.void(features, values, start, stop, panels, at, entries), generate
-
-
-def _registers(context: Any) -> tuple[int, int]:
-    """Return the bytes of a vector register that Numba compiles for, and how many registers a row's sums may take."""
-    return (64, 4) if "+avx512f" in context.codegen().magic_tuple()[2] else (32, 2)

@@ -107,6 +107,16 @@ def train_machines(
     return joined(_train_each(choice.train, data, fit, machines), pairs, combine)
 
 
+def train_targets(
+    choice: Choice[Any], data: TrainingData, fit: Any, combine: Callable[[Sequence[Attributes]], Attributes]
+) -> Trained:
+    """Train a machine for each of several targets of a row, and join them into one model; arguments as before."""
+    count = data.n_targets
+    runs = runs_of(fit.run, count)
+    parts = [(data.of_target(i), fit.of_machine(i, count, run)) for i, run in enumerate(runs)]
+    return choice.train_targets(data, fit, parts, lambda machines: joined(machines, 0, combine))
+
+
 def _train_each(
     train: Callable[[TrainingData, Any], Trained], data: TrainingData, fit: Any, machines: Sequence[OneOfMany]
 ) -> Iterator[Trained]:

@@ -32,7 +32,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.model import with_lacking
-from dask_odm.models.probabilities import fit_link
+from dask_odm.models.probabilities import fit_link, joined_links
 from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array
 
@@ -205,9 +205,11 @@ def group_scores(found: dict[str, Any], groups: Array) -> dict[str, Any]:
         return {}
     values = found["loo_decision_function_"]
     codes, weight = found[LEFT_OUT_ROWS]
-    predicted = values > 0 if values.ndim == 1 else np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
+    of_signs = values.ndim == 1 or codes.ndim == 2  # of two classes, or of labels
+    predicted = values > 0 if of_signs else np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
+    is_right = (predicted == codes).reshape(len(codes), -1).all(axis=1)
     whole = np.bincount(groups, weight)
-    right = np.bincount(groups, weight * (predicted == codes))
+    right = np.bincount(groups, weight * is_right)
     return {"loo_group_scores_": np.divide(right, whole, out=np.full(len(whole), np.nan), where=whole > 0)}
 
 
@@ -251,6 +253,28 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
         "loo_score_": share,
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
         "probability_link_": fit_link(*flat),
+    }
+
+
+def labels_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the leave-one-out attributes of the machines of several labels, with a link for each; empty without.
+
+    The accuracy is the share of the rows of which all labels are right.
+    """
+    if not all(OF_MACHINE in machine for machine in machines):
+        return {}
+    values = [machine[OF_MACHINE] for machine in machines]
+    scores, positive, weight = (np.stack(each, axis=1) for each in zip(*values, strict=True))
+    known = ~np.isnan(scores).any(axis=1)
+    shares = next((machine[LEFT_OUT_ROWS][1] for machine in machines if LEFT_OUT_ROWS in machine), weight[:, 0])
+    right = ((scores > 0) == (positive > 0)).all(axis=1)
+    links = [fit_link(own[known], sign[known] > 0, counted[known]) for own, sign, counted in values]
+    return {
+        "loo_decision_function_": scores,
+        "loo_score_": float(np.average(right[known], weights=shares[known])),
+        "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
+        "probability_link_": joined_links(links),
+        LEFT_OUT_ROWS: ((positive > 0).astype(np.int64), np.where(known, shares, 0.0)),
     }
 
 

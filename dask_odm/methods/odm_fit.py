@@ -81,7 +81,8 @@ class ODMFit:
     what those of kernels start from. ``axes`` are
     the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are
     the numbers of the groups of all rows that were given, (n,), which ``loo`` leaves out instead of rows. With
-    ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight of all.
+    ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight of all. ``metric``, a
+    word or a `Metric`, says how that of ``kernel`` is learned.
     """
 
     run: FitRun
@@ -96,6 +97,7 @@ class ODMFit:
     axes: Any = None
     groups: Array | None = None
     auto_lam: bool = False
+    metric: Any = None
     word: str = "auto"
     scheme: Scheme = "ovr"
     problem: ClassVar[type[ODMSettings]] = ODMSettings
@@ -125,6 +127,7 @@ class ODMFit:
             loo=bool(model.loo),
             lams=lams,
             auto_lam=auto_lam,
+            metric=getattr(model, "metric", None),
             scheme=getattr(model, "multi_class", None) or ("ovr" if model.kernel == "linear" or model.loo else "ovo"),
             **more,
         )
@@ -154,7 +157,7 @@ class ODMFit:
             raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
         return self.starts[0] if self.starts else None
 
-    def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
+    def of_machine(self, i: int, count: int, run: FitRun) -> Self:
         """Return the settings of machine ``i`` of ``count``."""
         self.require_machines(count)
         last = self.last and replace(self.last, coefficients=self.last.coefficients[i : i + 1])
@@ -169,8 +172,7 @@ class ODMFit:
         found = len(self.starts if self.last is None else self.last.coefficients)
         if found not in (0, count):
             raise InputError(
-                f"warm_start: the fitted model has {found} machines, but these classes make {count}; set warm_start to "
-                "False."
+                f"warm_start: the fitted model has {found} machines, but this y makes {count}; set warm_start to False."
             )
 
     def start_of_rows(self, data: TrainingData) -> Array | None:
@@ -198,9 +200,12 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(replace(self, groups=None, last=None))
-        for name in ("run", "loo", "lams", "starts", "last", "groups", "auto_lam", "word", "scheme"):
+        for name in ("run", "loo", "lams", "starts", "last", "groups", "auto_lam", "metric", "word", "scheme"):
             del plain[name]
         del plain["solver"]["seed"]
+        metric = plain["kernel"].pop("metric")
+        if metric is not None:
+            plain["metric"] = hashlib.sha256(metric["values"].tobytes()).hexdigest()
         if self.axes is None:
             del plain["axes"]
         if self.last is not None:

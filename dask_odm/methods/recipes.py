@@ -6,17 +6,19 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.shape import Shape
-from dask_odm.learning.machines import Attributes, Scheme
+from dask_odm.learning.machines import Attributes, Scheme, joined_attributes, train_targets
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     Choice,
     FeatureAdvice,
+    Join,
     Machines,
+    Parts,
     Recipe,
     Trained,
     crowding_features,
@@ -27,20 +29,24 @@ from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import are_possible, gain_of
 from dask_odm.methods.cells.recipe import train_cells
 from dask_odm.methods.exact.recipe import fit_bytes, train_exact
-from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
+from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks, train_targets_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
-from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out
+from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
+from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
 
 logger = logging.getLogger("dask_odm")
+F = TypeVar("F", bound=ODMFit)
 
 
 class ExactRecipe(Recipe[ODMFit]):
     """Newton over all rows; all pairs of many classes at once if they suit that."""
+
+    several: ClassVar[bool] = True
 
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_exact(data, fit)
@@ -52,11 +58,18 @@ class ExactRecipe(Recipe[ODMFit]):
 class LandmarkRecipe(Recipe[ODMFit]):
     """Newton over landmarks; machines of many classes in lockstep."""
 
+    several: ClassVar[bool] = True
+
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_landmark(data, fit)
 
     def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
         return train_machines_at_landmarks(data, fit, machines, pairs)
+
+    def train_targets(self, data: TrainingData, fit: ODMFit, parts: Parts[ODMFit], join: Join) -> Trained:
+        if any(own.odm != fit.odm for _, own in parts):  # machines in lockstep have one loss
+            return super().train_targets(data, fit, parts, join)
+        return train_targets_at_landmarks(data, fit, parts, join)
 
     def reads(self, store: TrainingData, fit: ODMFit) -> bool:
         values = store.rows * min(store.rows, fit.own.n_landmarks)
@@ -78,6 +91,7 @@ class NewtonRecipe(Recipe[ODMFit]):
 
     linear: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
+    several: ClassVar[bool] = True
 
     def train(self, data: TrainingData, fit: ODMFit) -> Trained:
         return train_newton(data, fit)
@@ -114,10 +128,14 @@ class ODMFamily(Family[ODMFit]):
         return choose_for_machines(choice, data, fit)
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
-        fit = fit.for_data(data)
-        if fit.word == "auto":
-            choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
-        trained = super().train(choice, data, fit)
+        fit, of_metric = with_metric(data, fit.for_data(data))
+        if data.n_targets > 1:
+            trained = train_targets(choice, data, fit, self._joined_labels)
+        else:
+            if fit.word == "auto":
+                choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
+            trained = super().train(choice, data, fit)
+        trained.attributes.update(of_metric)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         path = tuple(
@@ -127,8 +145,15 @@ class ODMFamily(Family[ODMFit]):
         return replace(path[-1], path=path if trained.path else ())
 
     def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
-        plain = [{name: value for name, value in each.items() if name not in OF_MACHINES} for each in machines]
-        return super().joined(fit, plain) | joined_left_out(machines, pairs=fit.scheme == "ovo")
+        return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
+
+    def _joined_labels(self, machines: Sequence[Attributes]) -> dict[str, Any]:
+        return joined_attributes(_plain(machines)) | labels_left_out(machines) | {"multilabel_": True}
+
+
+def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
+    """Return the attributes of machines without those of leave-one-out."""
+    return [{name: value for name, value in each.items() if name not in OF_MACHINES} for each in machines]
 
 
 def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> Trained:
@@ -158,6 +183,11 @@ def is_linear(solver: str, kernel: Any) -> bool:
     if linear and kernel != "linear":
         raise InputError(f"solver={solver!r} is for kernel='linear'. Got kernel={kernel!r} instead.")
     return linear
+
+
+def learns_several(solver: str) -> bool:
+    """Return whether ``solver`` learns several targets of a row."""
+    return solver == "auto" or (solver in RECIPES and RECIPES[solver].several)
 
 
 def choose_solver(fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
@@ -191,7 +221,7 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit)
     return _rival("exact", why)
 
 
-def choose_by_trials(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
+def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[Choice[Any], F]:
     """Choose, for "auto", the rival of the suited solver if it gets more rows right that neither has learned from.
 
     The rival of landmarks are cells. That of the exact solver are landmarks, which smooth what a larger λ than the
@@ -214,7 +244,7 @@ def choose_by_trials(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) ->
         gain, error = gain_of(_rival(rival), choice, data, fit)
     except (InputError, MemoryLimitError):
         return choice, fit  # of two, the suited one says best what is wrong
-    why = f"{choice.why}; {_in_words(rival, choice, gain, error)}"
+    why = f"{choice.why}; {_in_words(rival, choice, gain, error, fit)}"
     name = rival if gain > error * (AUTO.cells_errors if rival == "cells" else 1.0) else choice.solver
     logger.info("solver=%r: %s", name, why)
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
@@ -238,7 +268,7 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
             return ""
         if gain <= error:
             return ""
-        why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error)}"
+        why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error, fit)}"
     logger.info("solver='cells': %s", why)
     return why
 
@@ -247,8 +277,11 @@ def _rival(solver: str, why: str = "") -> Choice[ODMFit]:
     return Choice(solver, why, RECIPES[solver], INSTEAD)
 
 
-def _in_words(rival: str, choice: Choice[ODMFit], gain: float, error: float) -> str:
-    """Return how many rows a rival gets right beside the suited solver."""
+def _in_words(rival: str, choice: Choice[ODMFit], gain: float, error: float, fit: ODMFit) -> str:
+    """Return how many rows a rival gets right beside the suited solver, or how much it loses on them."""
+    if fit.has_real_targets:
+        more = "less" if gain >= 0 else "more"
+        return f"in trials on a third of the rows, {rival!r} loses {abs(gain):.2%} ± {error:.2%} {more} on the others"
     more = "more" if gain >= 0 else "fewer"
     return (
         f"in trials on a third of the rows, {rival!r} gets {abs(gain):.2%} ± {error:.2%} of the others {more} right "

@@ -25,8 +25,10 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.model import (
     PREDICTED_ROWS,
     Model,
+    checked_flags,
     checked_lacking,
     checked_pairs,
+    is_far,
     require_finite_parts,
     with_lacking,
 )
@@ -38,6 +40,7 @@ PREDICTED_ENTRIES = 1 << 18
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
 NARROW_ERROR = 0.2  # error bound above which too many rows would be computed again; most values are near ±1
 ON_RANKS = " on ranks"  # in the kind of a model whose features are mapped to ranks
+BY_METRIC = " by metric"  # and whose scaled rows are multiplied by a matrix
 # support rows, machines that use any of them, these machines' coefficients
 Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
@@ -84,6 +87,8 @@ class KernelModel(Model):
     pairs: int = 0
     double_precision: bool = False
     lacking: tuple[int, ...] = ()
+    wide: bool = False
+    spread: bool = False
     kind: ClassVar[str] = "kernel"
     parts: ClassVar[tuple[str, ...]] = (*Scaling.parts, "support_vectors", "coefficients", "intercept")
 
@@ -110,8 +115,10 @@ class KernelModel(Model):
         """
         return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
 
-    def rescaled(self, unit: float, mean: float) -> Self:
-        return replace(self, coefficients=unit * self.coefficients, intercept=unit * self.intercept + mean)
+    def rescaled(self, unit: Any, mean: Any) -> Self:
+        coefficients = np.reshape(unit, (-1, 1)) * self.coefficients
+        intercept = unit * self.intercept + mean
+        return replace(self, coefficients=coefficients, intercept=intercept, wide=is_far(unit, mean))
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]
@@ -201,7 +208,7 @@ class KernelModel(Model):
     @cached_property
     def is_sparse(self) -> bool:
         """Whether kernel values of sparse rows are computed by sparse products, as the first support rows tell."""
-        if not self.kernel.takes_csr or not self.support.shape[0]:
+        if not self.kernel.takes_csr or not self.support.shape[0] or self.scaling.matrix is not None:
             return False
         some = slice(0, max(1, min(512, PANEL_BYTES // (self.features * self.support.dtype.itemsize))))
         X = self._sparse_support(some)
@@ -281,6 +288,8 @@ class KernelModel(Model):
         found = super().description() | {"kernel": self.kernel.parameters()}
         if self.scaling.ranks is not None:  # which other versions must not overlook
             found["kind"] += ON_RANKS
+        if self.scaling.matrix is not None:
+            found["kind"] += BY_METRIC
         return found | ({"double_precision": True} if self.double_precision else {})
 
     @classmethod
@@ -309,7 +318,8 @@ class KernelModel(Model):
             raise ValueError(f"double_precision={double!r:.20}")
         kernel = from_parameters(description["kernel"])
         lacking = checked_lacking(pairs or len(intercept), description)
-        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking)
+        flags = checked_flags(len(intercept), description)
+        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking, *flags)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dask_odm.models.model import Model, checked_lacking, checked_pairs, require_finite_parts
+from dask_odm.models.model import Model, checked_flags, checked_lacking, checked_pairs, is_far, require_finite_parts
 from dask_odm.typing import Array
 
 
@@ -19,6 +19,8 @@ class LinearModel(Model):
     intercept: Array
     pairs: int = 0
     lacking: tuple[int, ...] = ()
+    wide: bool = False
+    spread: bool = False
     kind: ClassVar[str] = "linear"
     parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")
 
@@ -26,8 +28,9 @@ class LinearModel(Model):
     def features(self) -> int:
         return int(self.weights.shape[1])
 
-    def rescaled(self, unit: float, mean: float) -> Self:
-        return replace(self, weights=unit * self.weights, intercept=unit * self.intercept + mean)
+    def rescaled(self, unit: Any, mean: Any) -> Self:
+        weights = np.reshape(unit, (-1, 1)) * self.weights
+        return replace(self, weights=weights, intercept=unit * self.intercept + mean, wide=is_far(unit, mean))
 
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
@@ -42,4 +45,5 @@ class LinearModel(Model):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
         require_finite_parts(arrays)
         pairs = checked_pairs(len(weights), description)
-        return cls(weights, intercept, pairs, checked_lacking(pairs or len(weights), description))
+        lacking = checked_lacking(pairs or len(weights), description)
+        return cls(weights, intercept, pairs, lacking, *checked_flags(len(weights), description))

@@ -15,10 +15,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dask_odm.models.intervals import MACHINES
 from dask_odm.typing import Array
 
 PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
+# Mean of targets, in deviations, from which float32 keeps fewer than four digits of a deviation.
+FAR_MEAN = 1000.0
 
 
 class Model(ABC):
@@ -27,7 +30,8 @@ class Model(ABC):
     Nothing in it changes once it is made, and it does not know how it was found. It has an ``intercept`` (machines,),
     float64. With ``pairs`` classes, machines are one-vs-one, and an output is the score of a class; with 0, it is
     that of a machine. The classes with the codes ``lacking``, ascending, had no row. They have an output, but no
-    machine.
+    machine. Values have the dtype of the rows, but are float64 if ``wide``. If it is ``spread``, the machines after
+    the first say how far targets spread, as `dask_odm.models.intervals` has them, and no output is theirs.
     """
 
     kind: ClassVar[str]  # of model, as its record names it
@@ -35,6 +39,8 @@ class Model(ABC):
     intercept: Array
     pairs: int
     lacking: tuple[int, ...] = ()
+    wide: bool = False
+    spread: bool = False
 
     @property
     def outputs(self) -> int:
@@ -44,7 +50,7 @@ class Model(ABC):
     @property
     def own_outputs(self) -> int:
         """Values per row for the classes that the machines learned; `lacking` ones have no machine."""
-        return self.pairs or len(self.intercept)
+        return self.pairs or (1 if self.spread else len(self.intercept))
 
     @property
     @abstractmethod
@@ -60,17 +66,24 @@ class Model(ABC):
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         """Return the scores of all machines for raw rows ``X`` (n, d), float64 (machines, n)."""
 
-    def rescaled(self, unit: float, mean: float) -> Self:
-        """Return the model whose values are ``unit`` times this one's, plus ``mean``."""
+    def rescaled(self, unit: Any, mean: Any) -> Self:
+        """Return the model whose values are ``unit`` times this one's, plus ``mean``, for each output or (outputs,).
+
+        It is `wide` if float32 would lose digits.
+        """
         raise NotImplementedError(f"{self.kind} models have classes alone")
 
     def values(self, X: Any, threads: int = 1) -> Array:
-        """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
+        """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in their `value_type`."""
         return with_lacking(self._own_values(X, threads), self.lacking)
+
+    def value_type(self, dtype: Any) -> np.dtype[Any]:
+        """Return the dtype of the values of rows of a ``dtype``."""
+        return np.dtype(np.float64 if self.wide else dtype)
 
     def _own_values(self, X: Any, threads: int) -> Array:
         if not self.pairs:
-            return self.machine_scores(X, threads).T.astype(X.dtype)
+            return self.machine_scores(X, threads)[: self.own_outputs].T.astype(self.value_type(X.dtype))
         out = np.empty((X.shape[0], self.pairs), X.dtype)
         step = max(2 * PREDICTED_ROWS, min(32 * PREDICTED_ROWS, CLASS_SCORE_BYTES // (8 * len(self.intercept))))
         for start in range(0, X.shape[0], step):
@@ -89,6 +102,7 @@ class Model(ABC):
     def description(self) -> dict[str, Any]:
         """Return the rest of the model's record, as JSON."""
         found: dict[str, Any] = {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
+        found |= {name: True for name in ("wide", "spread") if getattr(self, name)}
         return found | ({"lacking": list(self.lacking)} if self.lacking else {})
 
 
@@ -147,6 +161,19 @@ def checked_lacking(own: int, description: Mapping[str, Any]) -> tuple[int, ...]
     if not whole or codes != sorted(set(codes)) or any(not 0 <= code < max(2, own) + len(codes) for code in codes):
         raise ValueError(f"classes {codes!r:.20} without rows, beside {own} outputs")
     return tuple(codes)
+
+
+def checked_flags(machines: int, description: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Return ``wide`` and ``spread`` of a model's description; raise ValueError unless it has machines for them."""
+    wide, spread = (description.get(name, False) is True for name in ("wide", "spread"))
+    if spread and machines != MACHINES:
+        raise ValueError(f"{machines} machines, of which two say how far targets spread")
+    return wide, spread
+
+
+def is_far(unit: Any, mean: Any) -> bool:
+    """Return whether float32 loses digits of targets of a ``unit`` around a ``mean``."""
+    return bool(np.any(np.abs(mean) > FAR_MEAN * np.asarray(unit)))
 
 
 def starts_divide(starts: Array, groups: int, rows: int) -> bool:

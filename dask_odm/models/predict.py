@@ -20,6 +20,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.rows.ranks import Ranks
+from dask_odm.data.rows.scaling import MATRIX
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.records import Record, read_record
@@ -29,7 +30,7 @@ from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.rows import unmasked
 from dask_odm.models.cell_model import CellModel, ClusterModel
-from dask_odm.models.kernel_model import ON_RANKS, KernelModel
+from dask_odm.models.kernel_model import BY_METRIC, ON_RANKS, KernelModel
 from dask_odm.models.linear_model import LinearModel
 from dask_odm.models.model import Model
 from dask_odm.models.pair_model import PairModel
@@ -69,10 +70,11 @@ def model_from(record: Record) -> Model:
     """
     description = record.attributes.get("model")
     kind = description.get("kind") if isinstance(description, dict) else None
-    plain = kind.removesuffix(ON_RANKS) if isinstance(kind, str) else ""
+    plain = kind.removesuffix(BY_METRIC).removesuffix(ON_RANKS) if isinstance(kind, str) else ""
     if not isinstance(description, dict) or plain not in _KINDS:
         raise StoreError(f"model '{record.path}' is of a kind that this dask_odm does not know: {kind!r}; upgrade it.")
-    names = (*_KINDS[plain].parts, *(Ranks.parts if plain != kind else ()))
+    marks = str(kind).removeprefix(plain)
+    names = [*_KINDS[plain].parts, *(Ranks.parts if ON_RANKS in marks else ()), *([MATRIX] * (BY_METRIC in marks))]
     arrays = {name: _array(record, name) for name in names}
     try:
         return _KINDS[plain].from_parts(description, arrays)
@@ -201,6 +203,11 @@ def finite_values(values: Array) -> Array:
 def label_block(scores: Array, classes: Array) -> Array:
     """Return class labels from scores: by the sign for one score per row, else by the largest."""
     return classes[code_block(scores)]
+
+
+def labels_block(scores: Array, dtype: Any = np.int64) -> Array:
+    """Return a 0/1 matrix of labels from scores (n, labels), by their signs."""
+    return (scores > 0).astype(dtype)
 
 
 def code_block(scores: Array) -> Array:

@@ -17,7 +17,7 @@ multi-class classification by pairwise coupling*, 2004, second method).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,10 +82,35 @@ def log_probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Arr
     return _by_class(scores, winning, far + winning)
 
 
-def _normalised(scores: Array, link: Array) -> Array:
-    z = log_odds(link, scores)
+def of_labels(scores: Array, links: Array) -> Array:
+    """Return the probability of each label by its own link, float64 (n, labels); see `joined_links`."""
+    each = zip(links.reshape(-1, 2, links.shape[1]), scores.T, strict=True)
+    return np.stack([_sigmoid(log_odds(link, column)) for link, column in each], axis=1)
+
+
+def log_of_labels(scores: Array, links: Array) -> Array:
+    """Return the logarithms of `of_labels`."""
+    return np.log(of_labels(scores, links))
+
+
+def joined_links(links: Sequence[Array]) -> Array:
+    """Return links one below the other, (2 links, p); shorter ones get more points on their last line."""
+    most = max(link.shape[1] for link in links)
+
+    def padded(link: Array) -> Array:
+        steps = np.arange(1, most - link.shape[1] + 1)
+        return np.hstack([link, link[:, -1:] + steps * (link[:, -1:] - link[:, -2:-1])])
+
+    return np.vstack([padded(link) for link in links])
+
+
+def _sigmoid(z: Array) -> Array:
     far = np.exp(-np.abs(z))
-    found: Array = np.where(z > 0, 1.0, far) / (1.0 + far)
+    return np.asarray(np.where(z > 0, 1.0, far) / (1.0 + far))
+
+
+def _normalised(scores: Array, link: Array) -> Array:
+    found = _sigmoid(log_odds(link, scores))
     found /= np.maximum(found.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     rows = np.arange(len(found))
     winner = scores.argmax(axis=1)

@@ -17,6 +17,15 @@ def run(*arguments: object, status: int = 0, text: str | None = None) -> Result:
     return result
 
 
+def refused(*arguments: object) -> str:
+    """Run what cannot work, and return the one line that says why."""
+    result = run(*arguments, status=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("dask-odm: ")
+    return line
+
+
 def run_json(*arguments: object) -> dict[str, Any]:
     """The one line on stdout of a command with ``--json``."""
     result = run(*arguments, "--json")

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import dask_odm
-from cli.running import run, run_json
+from cli.running import refused, run, run_json
 from dask_odm.cli import main
 from dask_odm.cli.shell import load_libraries
 from dask_odm.data.store.records import read_record
@@ -36,15 +35,6 @@ COMMANDS = (
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 PARTS = ("--solver", "sodm", "--n-partitions")
-
-
-def refused(*arguments: object) -> str:
-    """Run what cannot work, and return the one line that says why."""
-    result = run(*arguments, status=2)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("dask-odm: ")
-    return line
 
 
 @pytest.fixture(scope="module")
@@ -475,9 +465,7 @@ def test_ingest_a_folder_or_a_pattern(parts, tmp_path, pattern):
     ("text", "options"), [("1 1:5 4:2\n-1 2:1\n", ("--n-features", 4)), ("1,0,0,2,a\n0,1,0,0,b\n", ())]
 )
 def test_ingest_standard_input(tmp_path, text, options):
-    command = ["ingest", "-", str(tmp_path / "a.zarr"), *map(str, options), "--json"]
-    result = CliRunner().invoke(main, command, input=text, catch_exceptions=False)
-    store = json.loads(result.stdout)["store"]
+    store = json.loads(run("ingest", "-", tmp_path / "a.zarr", *options, "--json", text=text).stdout)["store"]
     assert (store["rows"], store["features"], store["source"]) == (2, 4, "standard input")
     assert Store.open(tmp_path / "a.zarr").class_counts == (1, 1)
 

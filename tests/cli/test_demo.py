@@ -9,11 +9,11 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from dask.utils import parse_bytes
 
 import dask_odm
-from dask_odm.cli import demo, main
+from cli.running import run
+from dask_odm.cli import demo
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.rows.targets import TwoClasses
@@ -74,8 +74,7 @@ def test_it_leaves_what_it_says_and_runs_again_into_the_same_folder(tmp_path, mo
 
     monkeypatch.setattr(demo, "run_demo", partial(demo.run_demo, **SMALL))
     (tmp_path / "d/mine.txt").write_text("stays")
-    again = CliRunner().invoke(main, ["demo", "--folder", str(tmp_path / "d"), "--json"], catch_exceptions=False)
-    assert again.exit_code == 0
+    again = run("demo", "--folder", tmp_path / "d", "--json")
     assert json.loads(again.stdout)["folder"] == str(tmp_path / "d")
     assert set(os.listdir(tmp_path / "d")) == FILES | {"mine.txt"}
     assert "accuracy" in again.stderr

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
-from click.testing import CliRunner
 
+from cli.running import run_json
 from dask_odm import ODMClassifier, SaddleSVC
-from dask_odm.cli import main, warmup
+from dask_odm.cli import warmup
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.kernels import KERNELS
 
@@ -17,7 +15,7 @@ def test_the_command_makes_every_fit(monkeypatch):
     done = []
     fits = [warmup._fit(ODMClassifier("linear"), np.float64), warmup._fit(SaddleSVC(), np.float64, sparse=False)]
     monkeypatch.setattr(warmup, "_fits", lambda: [*fits, lambda: done.append(True)])
-    found = json.loads(CliRunner().invoke(main, ["warmup", "--json"], catch_exceptions=False).stdout)
+    found = run_json("warmup")
     assert found["seconds"] > 0
     assert done == [True]
 

@@ -22,6 +22,7 @@ from contracts.toy_family import CentroidClassifier
 from dask_odm import (
     MDDKernelRidge,
     MDDRidge,
+    Metric,
     MixingClassifier,
     ODMClassifier,
     ODMClassifierCV,
@@ -64,6 +65,12 @@ def apart() -> Rows:
     """Rows of two classes whose reduced hulls do not meet."""
     X, y = blobs(200, 3, seed=5, distance=4.0)
     return X, np.where(y > 0, "yes", "no")
+
+
+def across() -> Rows:
+    """Rows of three features, of which two differences say nothing of the labels, so that a metric is learned."""
+    X, _ = blobs(200, 3, seed=5)
+    return X, np.where(np.sin(1.5 * (X[:, 0] + X[:, 1])) > 0, "yes", "no")
 
 
 def real_targets() -> Rows:
@@ -165,6 +172,8 @@ MEMORY = {
     "memory limit": "it needs nothing beside the rows, which are there",
 }
 MEDIANS = {"weights": "cells are divided at medians of rows, of which there are more where one is there twice"}
+HELD = {"weights": "which rows judge a metric, it is told by their places: two are not one of twice the weight"}
+MIXES = MEDIANS | {"sparse": "a matrix mixes columns, and leaves no zeros"}
 LAM = {"lam": 7.0}
 odm = partial(Case, kind=ODMClassifier, word="odm", other=LAM)
 mdd = partial(Case, kind=MDDRidge, word="mdd-ridge", other=LAM, rows=real_targets)
@@ -184,7 +193,10 @@ one_class = partial(
 )
 regression = partial(Case, kind=ODMRegressor, word="regressor", other=LAM, rows=real_targets)
 TRIALS = {"checkpoint": "it is one of trials, which are no steps; its own tests go on from it"}
+# of several, folds may choose others: equal rows are in different folds
+ONE_VIEW = {"kernel": "rbf", "scale": "minmax"}
 GRID = {"gammas": [0.5], "lams": [50.0, 100.0], "upsilons": [0.3], "thetas": [0.1], "tol": 1e-8, "random_state": 0}
+GRID |= ONE_VIEW
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
 
 CASES = [
@@ -195,6 +207,13 @@ CASES = [
     odm("cells", settings={"solver": Cells(40), **kernel}, without=MEDIANS),
     odm("cells on ranks", settings={"solver": Cells(40), **kernel, "scale": "ranks"}, without=MEDIANS),
     odm("ranks", settings={"solver": Landmark(200), **kernel, "scale": "ranks"}),
+    odm("metric", settings={"solver": Landmark(200), **kernel, "metric": Metric(rounds=1)}, rows=across, without=HELD),
+    odm(
+        "cells by a matrix",
+        settings={"solver": Cells(40), **kernel, "metric": Metric("full", rounds=1)},
+        rows=across,
+        without=MIXES,
+    ),
     odm("cells, many", settings={"solver": Cells(40), **kernel}, rows=three_classes, without=MEDIANS),
     odm("sodm", settings={"solver": SODM(4, fan_in=2), **kernel}),
     odm("cascade", settings={"solver": Cascade(4, fan_in=2), **kernel}),
@@ -254,12 +273,13 @@ CASES = [
     one_class("one class, linear", settings=linear),
     regression("regression", settings={"solver": "exact", "upsilon": 0.4, "theta": 0.2, **kernel}),
     regression("regression, landmark", settings={"solver": Landmark(200), "upsilon": 3.0, "loo": True, **kernel}),
-    regression("regression, linear", settings={"theta": 0.3, **linear}),
+    regression("regression, cells", settings={"solver": Cells(40), "loo": True, **kernel}, without=MEDIANS),
+    regression("regression, linear", settings={"theta": 0.3, "noise": "uneven", "loo": True, **linear}),
     Case(
         "regression, search",
         ODMRegressorCV,
         "regressor-cv",
-        settings={"gammas": [0.5], "lams": [50.0, 500.0], "tol": 1e-8, "random_state": 0},
+        settings={"gammas": [0.5], "lams": [50.0, 500.0], "tol": 1e-8, "random_state": 0, **ONE_VIEW},
         other={},
         rows=real_targets,
         tol=1e-2,
@@ -289,6 +309,8 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (OneClassODM(kernel="linear"), {}),
     (ODMRegressor(), {}),
     (ODMRegressor(solver="landmark"), {}),
+    (ODMRegressor(solver="cells"), {}),
+    (ODMRegressor(noise="uneven", loo=True), {}),
     (ODMRegressor("linear", theta=0.1), {}),
     (ODMRegressorCV("rbf", gammas=[0.1, 1.0]), {}),
     (MDDRidge(), {}),

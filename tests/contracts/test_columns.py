@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,31 +15,12 @@ from cli.running import run
 from dask_odm import ODMClassifier, load_model
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store.store import Store
+from data.doors import through
 
 LEARNED, NEW = 200, 60  # rows
 
 
-def csv(frame: pd.DataFrame, folder: Path) -> Path:
-    frame.to_csv(folder / "rows.csv", index=False)
-    return folder / "rows.csv"
-
-
-def parquet(frame: pd.DataFrame, folder: Path) -> Path:
-    frame.to_parquet(folder / "rows.parquet", row_group_size=70)
-    return folder / "rows.parquet"
-
-
-def polars(frame: pd.DataFrame, folder: Path) -> Any:
-    return pytest.importorskip("polars").from_pandas(frame)
-
-
-DOORS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
-    "frame": lambda frame, folder: frame,
-    "csv": csv,
-    "parquet": parquet,
-    "dask": lambda frame, folder: dd.from_pandas(frame, npartitions=3),
-    "polars": polars,
-}
+DOORS = ("frame", "csv", "parquet", "dask", "polars")
 
 
 def rows_of(store: Store) -> np.ndarray:
@@ -67,18 +47,14 @@ def learned(tmp_path_factory) -> Callable[[str], tuple[Any, np.ndarray, Store]]:
 @pytest.mark.parametrize("door", DOORS)
 def test_each_door_gives_the_same_recipe_rows_and_predictions(learned, door, name, tmp_path):
     model, values, expected = learned(name)
-    found = ingest(DOORS[door](TABLES[name](LEARNED), tmp_path), tmp_path / "a.zarr", label="label", block_bytes=4000)
+    source = through(door, TABLES[name](LEARNED), tmp_path)
+    found = ingest(source, tmp_path / "a.zarr", label="label", block_bytes=4000)
     assert found.column_recipe == expected.column_recipe == model.column_recipe_
     np.testing.assert_array_equal(rows_of(found), rows_of(expected), strict=True)
-    new = DOORS[door](TABLES[name](NEW, seed=1).drop(columns="label"), tmp_path)
+    new = through(door, TABLES[name](NEW, seed=1).drop(columns="label"), tmp_path)
     if isinstance(new, Path):
-        ingest(
-            DOORS[door](TABLES[name](NEW, seed=1), tmp_path),
-            tmp_path / "b.zarr",
-            label="label",
-            columns=found.column_recipe,
-        )
-        new = tmp_path / "b.zarr"
+        labelled = through(door, TABLES[name](NEW, seed=1), tmp_path)
+        new = ingest(labelled, tmp_path / "b.zarr", label="label", columns=found.column_recipe)
     if door == "dask":  # sums over hundreds of features have the digits of their block
         blocks = [new.get_partition(i).compute() for i in range(new.npartitions)]
         values = np.concatenate([model.decision_function(block) for block in blocks])
@@ -88,11 +64,11 @@ def test_each_door_gives_the_same_recipe_rows_and_predictions(learned, door, nam
 @pytest.mark.parametrize("name", TABLES)
 def test_the_shell_predicts_the_same(learned, name, tmp_path):
     _, values, _ = learned(name)
-    rows = csv(TABLES[name](LEARNED), tmp_path)
+    rows = through("csv", TABLES[name](LEARNED), tmp_path)
     run("ingest", rows, tmp_path / "a.zarr", "--label", "label")
     run("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", "--random-state", 0)
     new = TABLES[name](NEW, seed=1).drop(columns="label")
-    run("predict", tmp_path / "m.zarr", csv(new, tmp_path), tmp_path / "out.csv")
+    run("predict", tmp_path / "m.zarr", through("csv", new, tmp_path), tmp_path / "out.csv")
     model = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(model.decision_function(new), values)
     assert pd.read_csv(tmp_path / "out.csv").iloc[:, -1].tolist() == model.predict(new).tolist()

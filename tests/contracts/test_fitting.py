@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import numpy as np
@@ -11,22 +12,11 @@ from contracts.cases import assert_equal, each_case, each_of, scores, steps
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import Event, listen
 from dask_odm.learning.training.checkpoints import is_checkpoint_there
+from stopping import StoppedError, stop_at
 
 
-class StoppedError(Exception):
-    pass
-
-
-class Stopper:
-    """A callback that ends a fit at the end of one of its steps."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-
-    def __call__(self, event: Event) -> None:
-        self.left -= len(steps([event]))
-        if self.left == 0:
-            raise StoppedError
+def stop_at_step(number: int) -> Callable[[object], None]:
+    return stop_at(number, lambda event: steps([event]))
 
 
 @each_case
@@ -52,7 +42,7 @@ def test_a_stopped_fit_goes_on_to_the_same_bits(case, heard_of, alone_of, path_o
     data = case.rows() if in_memory else (path_of(case),)
     path, count = str(tmp_path / "c.zarr"), len(steps(heard))
     with pytest.raises(StoppedError):
-        case.fit(*data, checkpoint=path, callbacks=[Stopper((count + 2) // 2)])
+        case.fit(*data, checkpoint=path, callbacks=[stop_at_step((count + 2) // 2)])
     again: list[Event] = []
     resumed = case.fit(*data, checkpoint=path, resume=True, callbacks=[again.append])
     assert_equal(resumed, whole)
@@ -74,11 +64,7 @@ def test_a_checkpoint_of_other_data_or_parameters_is_refused(case, tmp_path):
     case.require("checkpoint")
     X, y = case.rows()
     path = str(tmp_path / "c.zarr")
-
-    def stop(event: Event) -> None:
-        if steps([event]) and is_checkpoint_there(path):
-            raise StoppedError
-
+    stop = stop_at(1, lambda event: steps([event]) and is_checkpoint_there(path))
     with pytest.raises(StoppedError):
         case.fit(checkpoint=path, callbacks=[stop])
     others = [((X[:-1], y[:-1]), {}), ((X + 1.0, y), {}), ((X, y), case.other)]
@@ -105,7 +91,7 @@ def test_a_refit_that_fails_leaves_the_old_model(case, model_of):
     with pytest.raises(InputError, match="NaN"):
         model.fit(np.where(X.max() == X, np.nan, X), y)
     if "events" not in case.without:
-        with pytest.raises(StoppedError), listen(Stopper(1)):
+        with pytest.raises(StoppedError), listen(stop_at_step(1)):
             model.fit(X[::-1], y[::-1])
     assert scores(model, X).tobytes() == before.tobytes()
     assert all(vars(model)[name] is value for name, value in attributes.items())

@@ -37,11 +37,21 @@ def arrays(X: np.ndarray, y: np.ndarray, *, turned: bool = False) -> tuple[xr.Da
     return found["X"].T if turned else found["X"], found["y"]
 
 
+def unknown(array: np.ndarray) -> da.Array:
+    """The rows in chunks whose sizes Dask does not know."""
+    lazy = da.from_array(array, chunks=(70, *array.shape[1:]))
+    return lazy[da.ones(len(lazy), chunks=70) > 0]
+
+
 FORMS = {
+    "lists": lambda X, y, path: (X.tolist(), y.tolist()),
+    "columns one after the other": lambda X, y, path: (np.asfortranarray(X), y),
     "float32": lambda X, y, path: (X.astype(np.float32), y),
     "csr": lambda X, y, path: (csr_array(X), y),
     "pandas": lambda X, y, path: (pd.DataFrame(X), pd.Series(y)),
     "dask array": lambda X, y, path: (da.from_array(X, chunks=(70, 2)), da.from_array(y, chunks=30)),
+    "dask array and labels in memory": lambda X, y, path: (da.from_array(X, chunks=31), y),
+    "unknown chunks": lambda X, y, path: (unknown(X), unknown(y)),
     "dask frame": lambda X, y, path: (
         dd.from_pandas(pd.DataFrame(X), npartitions=3),
         dd.from_pandas(pd.Series(y), npartitions=3),
@@ -53,8 +63,9 @@ FORMS = {
     "path": lambda X, y, path: (path,),
     "open store": lambda X, y, path: (Store.open(path),),
     "store as Dataset": lambda X, y, path: (open_store(path),),
+    "slice of a store": lambda X, y, path: (open_store(path).isel(sample=slice(0, len(y), 1)),),
 }
-IN_MEMORY = {"float32", "csr", "pandas"}
+IN_MEMORY = {"lists", "columns one after the other", "float32", "csr", "pandas"}
 each_form = pytest.mark.parametrize("form", FORMS)
 
 
@@ -191,7 +202,7 @@ def test_predictions_are_of_the_form_and_lazy(case, form, model_of, given):
         if isinstance(lazy, da.Array) or form in ("DataArray", "turned DataArray", "store as Dataset"):
             with dask.config.set(scheduler=never), pytest.raises(TooLazyError):
                 lazy.compute()
-    if form != "dask frame":  # whose lengths Dask does not know
+    if form not in ("dask frame", "unknown chunks"):  # whose lengths Dask does not know
         assert lazy.shape == (len(case.rows()[0]),)
     expected = model.predict(case.rows()[0])
     if is_regressor(model):  # values in the rows' type, summed as their form has it

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
 
+from cli.running import run_json
 from contracts.cases import Case, assert_equal, each_case, each_of, scores
 from dask_odm import Store, load_model
-from dask_odm.cli import main
 from dask_odm.estimators.registry import by_word
 from dask_odm.learning.parameters import SolverObject
 
@@ -62,12 +59,6 @@ def test_writing_into_a_fitted_array_changes_no_prediction(case):
     assert scores(model, X).tobytes() == before.tobytes()
 
 
-def run(*arguments: object) -> dict[str, Any]:
-    result = CliRunner().invoke(main, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
 def options(case: Case) -> list[str]:
     """What the command line takes for the settings of a case."""
     found, settings = [], dict(case.settings)
@@ -88,16 +79,16 @@ def options(case: Case) -> list[str]:
 )  # fmt: skip
 def test_the_command_line_fits_predicts_and_evaluates(case, path_of, tmp_path):
     store, model, out = Store.open(path_of(case)), tmp_path / "m.zarr", tmp_path / "p.csv"
-    facts = run("fit", store.path, model, "--estimator", case.word, *options(case))
+    facts = run_json("fit", store.path, model, "--estimator", case.word, *options(case))
     assert (facts["estimator"], facts["rows"]) == (case.kind.__name__, store.rows)
     expected = case.fit(store.path)
     assert_equal(load_model(model), expected)
-    assert run("info", model)["features"] == store.features
-    assert run("predict", model, store.path, out)["rows"] == store.rows
+    assert run_json("info", model)["features"] == store.features
+    assert run_json("predict", model, store.path, out)["rows"] == store.rows
     assert out.read_text().split()[1:] == [str(label) for label in expected.predict(store.path).compute()]
-    evaluated = run("evaluate", model, store.path)
+    evaluated = run_json("evaluate", model, store.path)
     if is_regressor(expected):
         assert evaluated["r2"] == pytest.approx(expected.score(store.path), rel=1e-6)
         return
-    assert run("predict", model, store.path, tmp_path / "s.csv", "--decision-function")["rows"] == store.rows
+    assert run_json("predict", model, store.path, tmp_path / "s.csv", "--decision-function")["rows"] == store.rows
     assert evaluated["accuracy"] == expected.score(store.path)

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import roc_auc_score
@@ -22,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import SVC
 
 import dask_odm as odm
-from dask_odm.cli import main
+from cli.running import run
 from dask_odm.diagnostics import maps
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
@@ -110,13 +109,15 @@ def test_lam_and_scaling_are_those_that_were_taken(store, tmp_path):
 
 
 def test_what_a_search_tried(store, tmp_path):
-    model = odm.ODMClassifierCV(gammas=[0.1, 1.0], lams=[10.0, 100.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())
+    axes = {"gammas": [0.1, 1.0], "lams": [10.0, 100.0], "upsilons": [0.2], "thetas": [0.1]}
+    model = odm.ODMClassifierCV(**axes).fit(*rows())
     page = reported(model, store, tmp_path, importance=False)
     assert "Search" in page.headings
     assert numbers(page, "Nested score", 1)[0] == pytest.approx(model.nested_score_, abs=1e-4)
     best = page.cells.index("Nested score") + 2
-    shown = [float(cell.replace(",", "")) for cell in page.cells[best : best + 3]]
+    shown = [float(page.cells[best + at].replace(",", "")) for at in (0, 1, 4)]  # between them kernel and scale
     assert shown == pytest.approx([model.best_score_, 300, model.best_params_["gamma"]], rel=1e-3)
+    assert page.cells[best + 2 : best + 4] == [model.best_params_["kernel"], model.best_params_["scale"]]
     assert f"of {len(model.cv_results_['params'])} trials" in (tmp_path / "report.html").read_text(encoding="utf-8")
     model.save(tmp_path / "m.zarr")
     page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
@@ -272,7 +273,7 @@ def test_many_classes_cells_one_class_and_regressors(tmp_path):
     real = store_of(tmp_path / "real.zarr", X, X[:, 0] + X[:, 1] ** 2, real=True)
     page = reported(odm.MDDRidge().fit(real), real, tmp_path)
     assert "R²" in page.cells
-    assert page.tags.count("svg") == 2
+    assert page.tags.count("svg") == 4
 
 
 def test_importance_that_is_left_out_is_told(store, tmp_path, monkeypatch):
@@ -320,10 +321,10 @@ def test_without_matplotlib_tables_are_left(store, tmp_path, monkeypatch):
 def test_in_the_shell_and_what_it_refuses(store, tmp_path):
     model = odm.ODMClassifier().fit(*rows())
     model.save(tmp_path / "m.zarr")
-    arguments = ["report", str(tmp_path / "m.zarr"), store.path, str(tmp_path / "page.html")]
-    assert CliRunner().invoke(main, arguments).exit_code == 0
+    arguments = "report", tmp_path / "m.zarr", store.path, tmp_path / "page.html"
+    run(*arguments)
     Page((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert CliRunner().invoke(main, arguments).exit_code == 2
+    run(*arguments, status=2)
     with pytest.raises(InputError, match="exists"):
         odm.report(model, store, tmp_path / "page.html")
     with pytest.raises(InputError, match="needs the labels or targets of rows in memory; pass y"):

@@ -8,7 +8,7 @@ SETTINGS = {"gamma": 0.5, "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "scale": N
 LABELS = [
     np.array([0, 1]),
     np.array([-1, 1], np.int8),
-    np.array([2.0, 5.0]),
+    np.array([0.5, 2.5]),
     np.array([1.0, 2.0], np.float32),
     np.array(["no", "yes"]),
     np.array(["a", "bb"], dtype=object),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tracemalloc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from dask_odm.data.cubes.maps import map_bytes
 from dask_odm.errors import InputError
 from estimators.odm_models import SETTINGS
 from small_cubes import BANDS, TIMES, PlainRows, classes, labels_of, places, plain_rows, scene, values
+from traced import traced
 
 
 @dataclass(frozen=True, eq=False)
@@ -512,10 +512,7 @@ def test_the_projected_memory_of_a_map_is_that_of_its_tasks(split):
     found = plain.predict(whole)
     with dask.config.set(scheduler="synchronous"):
         found[:1, :1].compute()
-        tracemalloc.start()
-        found.compute()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        _, peak = traced(found.compute)
     assert 0.4 * projected < peak < projected
 
 

@@ -22,6 +22,7 @@ from dask_odm.errors import InputError, ObjectStoreError, StoreError
 from dask_odm.events import IterationFinished
 from object_server import BUCKET, KEY, SECRET, ObjectServer
 from small_stores import store_of
+from stopping import StoppedError, stop_at
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((600, 5)).astype("float32")
@@ -83,24 +84,12 @@ def test_workers_read_it(place, client, tmp_path):
     np.testing.assert_array_equal(fits[0].predict(remote.path).compute(), fits[0].predict(X))
 
 
-class StoppedError(Exception):
-    """Stands for whatever ends a fit."""
-
-
-def stop_after(steps: int) -> object:
-    def stop(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == steps:
-            raise StoppedError
-
-    return stop
-
-
 def test_a_fit_goes_on_from_its_checkpoint(place, server, tmp_path):
     put_store(place)
     whole = ODMClassifier(**STEPS).fit(store_of(tmp_path / "a.zarr", X, Y).path)
     asked = {**STEPS, "checkpoint": f"{place}/fit.zarr"}
     with pytest.raises(StoppedError):
-        ODMClassifier(**asked, callbacks=[stop_after(3)]).fit(f"{place}/train.zarr")
+        ODMClassifier(**asked, callbacks=[stop_at(3, IterationFinished)]).fit(f"{place}/train.zarr")
     assert 1 < len(read_record(f"{place}/fit.zarr", "checkpoint").attributes["history"]) < 6
     server.fail("status", status=500, match="PUT .*current", times=2)
     resumed = ODMClassifier(**asked, resume=True).fit(f"{place}/train.zarr")

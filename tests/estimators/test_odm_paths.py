@@ -171,5 +171,5 @@ def test_refused(tmp_path):
     with pytest.raises(InputError, match="warm_start is for kernels by their names"):
         ODMClassifier(warm_start=True, solver="sodm").fit(X, y)
     three = ODMClassifier(warm_start=True, solver="exact", multi_class="ovr").fit(X, np.arange(len(y)) % 3)
-    with pytest.raises(InputError, match="has 3 machines, but these classes make 1"):
+    with pytest.raises(InputError, match="has 3 machines, but this y makes 1"):
         three.fit(X, y)

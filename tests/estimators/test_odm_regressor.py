@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GroupKFold
 
-from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model, report
 from dask_odm.cli import main
+from dask_odm.diagnostics.evaluation import compare
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
-from dask_odm.solvers import Landmark
+from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
 GAMMA = 0.3
@@ -85,6 +90,9 @@ def test_the_loss_has_the_derivatives_that_it_says(upsilon):
         above, below = (loss.evaluate(scores + side * step, y, weight) for side in (1.0, -1.0))
         assert dual[i] == pytest.approx((below[0] - above[0]) / 2e-4, rel=1e-6, abs=1e-6)
         assert curvature[i] == pytest.approx((below[1][i] - above[1][i]) / 2e-4, rel=1e-6, abs=1e-6)
+    packed = loss.pack(curvature, y, weight)
+    np.testing.assert_array_equal(loss.unpack(packed, y, weight), curvature)
+    assert packed.nbytes == 2 * 3, "two bits a row, as passes over stores count them"
     assert (curvature <= loss.row_stiffness(y, weight) * (1.0 + 1e-12)).all()
     steps = np.array([0.0, 0.5])
     slopes = loss.slopes(scores, np.ones(20), y, weight, steps)
@@ -106,6 +114,34 @@ def test_left_out_predictions_are_those_of_refits(rows, solver):
             refit = KernelRidge(alpha=0.5, kernel="rbf", gamma=GAMMA).fit(X[rest], (y[rest] - mean) / unit)
         assert model.loo_prediction_[i] == pytest.approx(mean + unit * refit.predict(X[i : i + 1])[0], rel=1e-5)
     assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
+
+
+def test_every_cell_has_the_ridge_regression_of_its_rows(rows):
+    X, y = rows
+    mean, unit = in_units(y)
+    model = ODMRegressor(**{**exact, "solver": Cells(60)}, lam=4.0 * len(y), loo=True).fit(X, y)
+    cells = model._model.cells_of(X)
+    for cell in range(4):
+        own = np.flatnonzero(cells == cell)
+        ridge = KernelRidge(alpha=0.25, kernel="rbf", gamma=GAMMA)
+        found = ridge.fit(X[own], (y[own] - mean) / unit).predict(X[own])
+        np.testing.assert_allclose(model.predict(X[own]), mean + unit * found, rtol=0, atol=1e-4)
+        refit = ridge.fit(X[own[1:]], (y[own[1:]] - mean) / unit).predict(X[own[:1]])
+        assert model.loo_prediction_[own[0]] == pytest.approx(mean + unit * refit[0], abs=1e-4)
+    assert len(np.unique(cells)) == len(model.intercept_) == 4
+    assert model.loo_score_ == pytest.approx(1.0 - np.mean((model.loo_prediction_ - y) ** 2) / unit**2)
+
+
+@pytest.mark.parametrize("solver", ["exact", Cells(60), Landmark(160), "newton"])
+def test_a_warm_start_goes_on_in_other_units(rows, solver):
+    X, y = rows
+    kernel = {"kernel": "linear", "fit_intercept": True} if solver == "newton" else {}
+    kernel |= {"loo": True, "noise": "uneven"} if solver in ("newton", "exact") else {}
+    options = {**exact, **kernel, "solver": solver, "upsilon": 0.3, "theta": 0.1, "tol": 1e-6}
+    model = ODMRegressor(**options, warm_start=True).fit(X, 7.0 - 3.0 * y)
+    model.fit(X, y)
+    assert model.fit(X, y).n_iter_ == 1, "nothing is left to do"
+    np.testing.assert_allclose(model.predict(X), ODMRegressor(**options).fit(X, y).predict(X), atol=0.01)
 
 
 def test_groups_are_left_out_together(rows):
@@ -130,9 +166,49 @@ def test_intervals_hold_new_targets_as_often_as_they_say(noise):
         assert abs(np.mean((low <= y[600:]) & (y[600:] <= high)) - coverage) < 0.04  # 2.0 deviations of 600 residuals
 
 
-def test_a_file_keeps_intervals(rows, tmp_path):
+@pytest.fixture(scope="module")
+def uneven():
+    """Rows with noise that differs over the space: deviations of 0.1 to 1.1; the last 6,000 are new."""
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2.0, 2.0, size=(7500, 2))
+    deviation = 0.1 + 0.5 * np.abs(X[:, 0])
+    return X, np.sin(2.0 * X[:, 1]) + deviation * rng.normal(size=len(X)), deviation
+
+
+@pytest.mark.parametrize("solver", ["exact", Landmark(200)])
+def test_intervals_of_uneven_noise_hold_everywhere(uneven, solver):
+    X, y, deviation = uneven
+    model = ODMRegressor(gamma=1.0, solver=solver, noise="uneven", loo=True, random_state=0).fit(X[:1500], y[:1500])
+    plain = ODMRegressor(gamma=1.0, solver=solver, loo=True, random_state=0).fit(X[:1500], y[:1500])
+    np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-6)
+    assert model.dual_coef_.shape == model.support_.shape
+    low, high = model.predict_interval(X[1500:]).T
+    inside = (low <= y[1500:]) & (y[1500:] <= high)
+    assert inside.mean() == pytest.approx(0.9, abs=0.02)
+    for few, most in ((0.1, 0.35), (0.35, 0.6), (0.6, 0.85), (0.85, 1.1)):
+        here = (few < deviation[1500:]) & (deviation[1500:] <= most)
+        assert inside[here].mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_sides_of_intervals_are_expectiles_by_iterated_weights(rows):
     X, y = rows
-    model = ODMRegressor(loo=True).fit(X, y)
+    mean, unit = in_units(y)
+    lam = 2.0 * len(y)
+    model = ODMRegressor(**exact, lam=lam, noise="uneven", loo=True).fit(X, y)
+    values = replace(model._model, spread=False).values(X)
+    for column, upsilon, least in ((1, 4.0, 0.25), (2, 0.25, 1.0)):
+        residuals = np.ones(len(y))
+        for _ in range(50):  # weighted ridge regression until no residual changes its side
+            weight = least * np.where(residuals > 0, 1.0, upsilon)
+            ridge = KernelRidge(alpha=len(y) / lam, kernel="rbf", gamma=GAMMA).fit(X, (y - mean) / unit, weight)
+            residuals = (y - mean) / unit - ridge.predict(X)
+        np.testing.assert_allclose(values[:, column], mean + unit * ridge.predict(X), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_a_file_keeps_intervals(rows, tmp_path, noise):
+    X, y = rows
+    model = ODMRegressor(loo=True, noise=noise).fit(X, y)
     model.save(tmp_path / "m.zarr")
     found = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(found.predict_interval(X), model.predict_interval(X))
@@ -141,7 +217,8 @@ def test_a_file_keeps_intervals(rows, tmp_path):
 
 def test_constant_targets_are_predicted():
     X = np.random.default_rng(4).normal(size=(30, 2))
-    np.testing.assert_allclose(ODMRegressor().fit(X, np.full(30, 7.0)).predict(X), 7.0)
+    for solver in ("exact", Cells(10)):
+        np.testing.assert_allclose(ODMRegressor(solver=solver).fit(X, np.full(30, 7.0)).predict(X), 7.0)
 
 
 @pytest.mark.parametrize("given", [{"kernel": []}, {"gammas": []}, {"lams": [0.0, 1.0]}, {"lams": [np.nan]}])
@@ -170,6 +247,31 @@ def test_units_of_targets_change_nothing_but_units(rows, power):
     assert moved.loo_score_ == plain.loo_score_
 
 
+@pytest.mark.parametrize("solver", ["exact", "newton"])
+def test_targets_far_from_zero_keep_their_digits(rows, tmp_path, solver):
+    xr = pytest.importorskip("xarray")
+    X, y = rows[0].astype(np.float32), rows[1] - 40.0
+    kernel = {"kernel": "linear" if solver == "newton" else "rbf", "solver": solver, "loo": True}
+    near, far = ODMRegressor(**kernel).fit(X, y), ODMRegressor(**kernel).fit(X, 1e9 + y)
+    expected = near.predict(X).astype(np.float64)
+    assert near.predict(X).dtype == np.float32
+    far.save(tmp_path / "m.zarr")
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
+    cube = xr.DataArray(X.reshape(16, 10, 3), dims=("y", "x", "feature"))
+    cubed = ODMRegressor(**kernel).fit(cube, xr.DataArray(1e9 + y.reshape(16, 10), dims=("y", "x")))
+    for found in (
+        far.predict(X),
+        load_model(tmp_path / "m.zarr").predict(X),
+        far.predict(store),
+        cubed.predict(cube).to_numpy().ravel(),
+        far.predict_interval(X).mean(axis=1),
+        far.predict_interval(store).mean(axis=1),
+        cubed.predict_interval(cube).mean("end").to_numpy().ravel(),
+    ):
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(np.asarray(found) - 1e9, expected, rtol=0, atol=1e-4)
+
+
 def test_intervals_say_what_they_need(rows):
     X, y = rows
     model = ODMRegressor().fit(X, y)
@@ -182,10 +284,11 @@ def test_intervals_say_what_they_need(rows):
         model.fit(X, y, groups=np.arange(len(y)) % 2)
 
 
-def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_intervals_have_the_form_of_the_rows(rows, tmp_path, noise):
     X, y = rows
     xr = pytest.importorskip("xarray")
-    model = ODMRegressor(loo=True).fit(X, y)
+    model = ODMRegressor(loo=True, noise=noise).fit(X, y)
     expected = model.predict_interval(X)
     lazy = model.predict_interval(store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path)
     assert lazy.chunks[1] == (2,)
@@ -195,9 +298,32 @@ def test_intervals_have_the_form_of_the_rows(rows, tmp_path):
     np.testing.assert_array_equal(found.sel(end="high"), expected[:, 1])
     cube = xr.Dataset({f"x{j}": (("y", "x"), X[:, j].reshape(16, 10)) for j in range(3)})
     cube["target"] = (("y", "x"), y.reshape(16, 10))
-    mapped = ODMRegressor(loo=True).fit(cube, "target").predict_interval(cube.drop_vars("target"))
+    mapped = ODMRegressor(loo=True, noise=noise).fit(cube, "target").predict_interval(cube.drop_vars("target"))
     assert mapped.dims == ("y", "x", "end")
     np.testing.assert_allclose(mapped.to_numpy().reshape(-1, 2), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["even", "uneven"])
+def test_an_evaluation_and_a_report_tell_how_often_intervals_hold(uneven, tmp_path, noise):
+    pytest.importorskip("matplotlib")
+    X, y, _ = uneven
+    model = ODMRegressor(gamma=1.0, solver=Landmark(50), noise=noise, loo=True, random_state=0).fit(X[:900], y[:900])
+    weight = np.where(np.arange(1000) % 2, 1.0, 3.0)
+    store = store_of(tmp_path / "a.zarr", X[900:1900], y[900:1900], weight=weight, chunk_rows=300, real=True)
+    low, high = model.predict_interval(X[900:1900], 0.9).T
+    inside = (low <= y[900:1900]) & (y[900:1900] <= high)
+    told = compare(model, store).facts()["intervals"]["0.9"]
+    assert told["held"] == pytest.approx(np.average(inside, weights=weight))
+    assert told["width"] == pytest.approx(np.average(high - low, weights=weight), rel=1e-4)
+    report(model, store, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert f"those for 90% hold {told['held']:.1%} of the rows here" in page
+    assert page.index("Predictions") < page.index("Intervals</")
+    model.save(tmp_path / "m.zarr")
+    shown = ["evaluate", str(tmp_path / "m.zarr"), store.path, "--pictures", str(tmp_path / "p")]
+    found = CliRunner().invoke(main, shown)
+    assert f"intervals for 90%    {told['held']:.1%} hold the target of their row" in found.stdout, found.output
+    assert sorted(each.name for each in (tmp_path / "p").iterdir()) == ["predictions.png", "residuals.png"]
 
 
 def test_the_search_finds_what_left_out_rows_say(rows):
@@ -216,6 +342,28 @@ def test_the_search_finds_what_left_out_rows_say(rows):
     assert search.best_score_ >= search.nested_score_
     alone = ODMRegressor(**search.best_params_, scale=search.scale_, loo=True).fit(X, y)
     np.testing.assert_allclose(alone.predict(X), search.predict(X))
+
+
+def test_the_search_judges_by_scorers_in_the_targets_own_units(rows):
+    X, y = rows
+    weight = np.random.default_rng(6).uniform(0.5, 2.0, len(y))
+    names = ["neg_root_mean_squared_error", "neg_mean_absolute_error", "r2"]
+    given = {"gammas": [0.03, 0.3], "lams": [16.0, 1600.0], "scale": None, "random_state": 0}
+    search = ODMRegressorCV("rbf", scoring=names, refit="neg_mean_absolute_error", **given).fit(X, y, weight)
+    left = ODMRegressor(**search.best_params_, scale=None, loo=True).fit(X, y, weight).loo_prediction_
+    errors = {
+        "neg_root_mean_squared_error": -np.sqrt(np.average((left - y) ** 2, weights=weight)),
+        "neg_mean_absolute_error": -np.average(np.abs(left - y), weights=weight),
+        "r2": r2_score(y, left, sample_weight=weight),
+    }
+    for name, expected in errors.items():
+        assert search.cv_results_[f"mean_test_{name}"][search.best_index_] == pytest.approx(expected, rel=0.02)
+    assert search.cv_results_["rank_test_neg_mean_absolute_error"][search.best_index_] == 1
+    assert search.nested_score_ == pytest.approx(search.best_score_, rel=0.05), "of parts, which weigh alike"
+    with pytest.raises(InputError, match="refit must be one of the scores"):
+        ODMRegressorCV(refit="r2").fit(X, y)
+    with pytest.raises(InputError, match="Logarithmic"):
+        ODMRegressorCV(scoring="neg_mean_squared_log_error", **given).fit(X, -y)
 
 
 @pytest.mark.parametrize("cv", [4, 0.3, GroupKFold(3)])
@@ -239,10 +387,14 @@ def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
     X, y = rows
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=50, real=True).path
     run = CliRunner()
+    judged = [store, "--scoring", "r2,neg_mean_absolute_error", "--json"]
     learned = run.invoke(
         main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
     )
     assert "by left-out rows, the best of" in learned.stdout, learned.output
+    told = json.loads(run.invoke(main, ["evaluate", str(tmp_path / "m.zarr"), *judged]).stdout)
+    assert told["scores"]["r2"] == pytest.approx(told["r2"])
+    assert told["scores"]["neg_mean_absolute_error"] == pytest.approx(-told["mean_absolute_error"])
     assert run.invoke(main, ["predict", str(tmp_path / "m.zarr"), store, str(tmp_path / "p.csv"), "--sets", "0.8"])
     found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
     assert (tmp_path / "p.csv").read_text().startswith("prediction,low,high\n")

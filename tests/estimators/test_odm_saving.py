@@ -48,13 +48,6 @@ def test_every_parameter_survives_saving(rows, tmp_path, parameters):
     assert load_model(tmp_path / "m.zarr").get_params() == model.get_params()
 
 
-def test_a_foreign_folder_is_no_model(tmp_path):
-    (tmp_path / "x").mkdir()
-    for path in (tmp_path / "x", tmp_path / "nothing", __file__):
-        with pytest.raises(StoreError):
-            load_model(path)
-
-
 WORDS = ["\0", "\x1b[31m", "\ud800", "other", "missing", None]
 TABLE = pd.DataFrame({"😀\x1b[31m": pd.Series(WORDS * 10, dtype=object), "size": [1.0, None] * 30})
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import dask
 import pytest
-from click.testing import CliRunner, Result
 from error_tables import read_rows
 
+from cli.running import refused as refused_line
+from cli.running import run
 from dask_odm.cli import main
 from dask_odm.cli.options import options_of
 from dask_odm.cli.shell import shell_words
@@ -58,21 +59,9 @@ def raises(row: str, call: Callable[[], Any]) -> DaskODMError:
     return caught.value
 
 
-def run(*arguments: object, status: int = 0) -> Result:
-    """Run a command in this process."""
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code == status, result.stderr
-    return result
-
-
 def refused(row: str, *arguments: object) -> None:
     """Run a command that ends with status 2, the row's message as the one line on stderr, and nothing on stdout."""
-    result = run(*arguments, status=2)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("dask-odm: ")
-    check(row, line.removeprefix("dask-odm: "), str(arguments[0]))
+    check(row, refused_line(*arguments).removeprefix("dask-odm: "), str(arguments[0]))
 
 
 def tree(folder: Path) -> dict[str, Any]:

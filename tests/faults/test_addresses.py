@@ -8,11 +8,12 @@ import dask
 import numpy as np
 import pytest
 
+from cli.running import run
 from dask_odm.data.storage import locations
 from dask_odm.data.storage.objects import NewObjects
 from dask_odm.data.store.records import write_record
 from dask_odm.data.store.store import Store
-from faults.table import check, raises, run
+from faults.table import check, raises
 from object_server import BUCKET, ObjectServer
 
 

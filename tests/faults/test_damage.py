@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 from scipy.sparse import csr_array
 
+from cli.running import run
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import records
 from dask_odm.data.store.store import Store
@@ -23,7 +24,7 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.solvers import SODM
-from faults.table import Fault, check_fault, each_way, fit_in, raises, refused, run, tree
+from faults.table import Fault, check_fault, each_way, fit_in, raises, refused, tree
 from small_stores import forge
 
 ROWS = 40

@@ -14,12 +14,13 @@ import dask
 import numpy as np
 import pytest
 
+from cli.running import run
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM
-from faults.table import fit_in, raises, refused, run, tree
+from faults.table import fit_in, raises, refused, tree
 from small_stores import store_of
 
 SMALL = np.random.default_rng(0).normal(size=(40, 3))

@@ -152,6 +152,8 @@ def test_rows_in_memory(row, call):
         ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
         ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
+        ("Metric for a kernel of no distances", {"metric": "diagonal", "kernel": "poly"}),
+        ("Too little memory", {"metric": "full", "memory_limit": "1kB"}),
         ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
         ("Cells of one class each", {"solver": Cells(1)}),
         ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
@@ -159,22 +161,14 @@ def test_rows_in_memory(row, call):
         ("Function that is not a kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
         ("Function that is not a kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
     ],
-    ids=[
-        "memory",
-        "landmark",
-        "exact",
-        "cells",
-        "ranks",
-        "named",
-        "pure",
-        "each",
-        "cell-memory",
-        "indefinite",
-        "asymmetric",
-    ],
 )
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
+
+
+@pytest.mark.parametrize("rows", [csr_array(X), np.tile(X, (1, 1001))], ids=["sparse", "wide"])
+def test_a_matrix_of_other_than_some_dense_columns(rows):
+    raises("Matrix of sparse or wide rows", lambda: ODMClassifier(metric="full").fit(rows, Y))
 
 
 @pytest.mark.parametrize("more", [{"cv": 3}, {"kernel": ["rbf", "laplacian"]}])
@@ -199,12 +193,14 @@ def test_an_alpha_out_of_range(bad, tmp_path):
     [
         ("Linear solver of SaddleSVC for a kernel", lambda: SaddleSVC(kernel="rbf", solver="gilbert").fit(X, Y)),
         ("Invalid alpha path", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
+        ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=[])),
+        ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=0.5)),
+        ("Invalid alpha path", lambda: SaddleSVC(solver="gilbert").alpha_path(X, Y, alphas=[0.9])),
         ("Invalid alpha path", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
         ("Features beyond numbers' range, unscaled", lambda: SaddleSVC().fit(X.astype(float) * 1e200, Y)),
         ("One class", lambda: SaddleSVC().fit(X, np.ones(ROWS))),
         ("Missing value in memory", lambda: SaddleSVC().fit(X * np.nan, Y)),
     ],
-    ids=["kernel", "path of a kernel", "path with a checkpoint", "too large", "one class", "nan"],
 )
 def test_what_reduced_hulls_are_not_made_of(row, call):
     raises(row, call)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from dask_odm import MDDKernelRidge, MDDRidge, load_model
+from dask_odm import MDDKernelRidge, MDDRidge, ODMRegressor, load_model
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import compare
 from dask_odm.diagnostics.predictions import write_predictions
@@ -76,6 +77,7 @@ def test_a_regression_that_cannot_be(fault, way, tmp_path):
     check_fault(fault, tmp_path, way)
 
 
+UNEVEN = ODMRegressor(noise="uneven", loo=True)
 WEIGHT = (np.arange(ROWS) < 4).astype(float)
 
 
@@ -85,6 +87,8 @@ WEIGHT = (np.arange(ROWS) < 4).astype(float)
         ("Labels in memory in place of targets", lambda: MDDRidge().fit(X, np.where(LABELS, "yes", "no"))),
         ("Invalid lam", lambda: MDDRidge([0.1, -1.0]).fit(X, Y)),
         ("Shard without targets", lambda: MDDRidge(n_partitions=4, random_state=2).fit(X, Y, WEIGHT)),
+        ("Uneven noise of several targets", lambda: UNEVEN.fit(X, np.stack([Y, Y], axis=1))),
+        ("Uneven noise of several targets", lambda: clone(UNEVEN).set_params(solver="cells").fit(X, Y)),
         ("Leaving one out without landmarks", lambda: MDDKernelRidge(lam="loo").fit(X, Y)),
         ("Kernel matrix that is not positive definite", lambda: MDDKernelRidge("linear", lam=1e-25).fit(X, Y)),
     ],

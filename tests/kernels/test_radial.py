@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import laplacian_kernel
 
 import reference
 from dask_odm.kernels.base import Sides
-from dask_odm.kernels.loops import BLOCK, FEATURES, exp2
+from dask_odm.kernels.loops import COLUMNS, ROWS, exp2
 from dask_odm.kernels.named import RBF, WIDE, Laplacian
 from small_problems import matrix
 
@@ -60,18 +60,17 @@ def test_rows_away_from_zero_lose_only_the_digits_of_the_expansion(dtype, tolera
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-14)])
-@pytest.mark.parametrize("d", [*range(1, 16), 22, 123, WIDE - 1, WIDE, WIDE + 1])
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 22, 123, WIDE - 1, WIDE, WIDE + 1])
 def test_every_number_of_features(d, dtype, tolerance):
-    """Every way the loop unrolls, and both sides of where BLAS takes over."""
+    """Both sides of where BLAS takes over."""
     rng = np.random.default_rng(d)
     X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (7, 260))
     np.testing.assert_allclose(RBF(1.0, 1.0 / d).tile(X, Z), reference.rbf(X, Z, 1.0 / d) + 1.0, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 6e-6), ("float64", 2e-14)])
-@pytest.mark.parametrize("d", [1, 3, 5, 8, 9, 22, 123])
+@pytest.mark.parametrize("d", [1, 3, 8, 22, 123])
 def test_the_laplacian_is_that_of_scikit_learn(d, dtype, tolerance):
-    """A loop is compiled for every number of features of a step: those here are with padding and without."""
     rng = np.random.default_rng(d)
     X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (31, 29))
     tile = Laplacian(1.0, 1.5 / d).tile(X, Z)
@@ -81,12 +80,12 @@ def test_the_laplacian_is_that_of_scikit_learn(d, dtype, tolerance):
     np.testing.assert_array_equal(square, square.T)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
-@pytest.mark.parametrize("m", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
+@pytest.mark.parametrize("n", [1, 2, 3, ROWS, ROWS + 1, 2 * ROWS - 1])
+@pytest.mark.parametrize("m", [1, COLUMNS - 1, COLUMNS, COLUMNS + 1, 2 * COLUMNS + 3])
 def test_laplacian_tiles_of_any_size(n, m):
     """Rows go four at a time, columns in blocks; what is left over must be neither forgotten nor overwritten."""
     rng = np.random.default_rng(3)
-    X, Z = (rng.uniform(-1.0, 1.0, (rows, FEATURES + 1)) for rows in (n, m))
+    X, Z = (rng.uniform(-1.0, 1.0, (rows, 9)) for rows in (n, m))
     around = np.full((n + 2, m), 7.0)
     kernel = Laplacian(gamma=0.3)
     tile = kernel.tile_packed(kernel.pack_left(X), kernel.pack_right(Z), around[1:-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dask_odm.kernels import loops
 from dask_odm.kernels import sparse_tiles as skipping
 from dask_odm.kernels.named import RBF, Laplacian, Polynomial
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
@@ -45,9 +46,9 @@ def test_what_is_skipped_changes_no_bit(dtype):
 def test_narrow_registers_give_the_same_bits(monkeypatch):
     X, Z = rows(9, 50, np.float32), rows(80, 50, np.float32)
     wanted = tile(X, Z)
-    monkeypatch.setattr(skipping, "_registers", lambda context: (32, 2))
-    narrow = Loop(skipping._fill.__wrapped__, nogil=True)  # not as kept
-    monkeypatch.setattr(skipping, "_fill", narrow)
+    monkeypatch.setattr(loops, "_registers", lambda context: (32, 2))
+    narrow = Loop(loops.fill_tile.__wrapped__, nogil=True)  # not as kept
+    monkeypatch.setattr(skipping, "fill_tile", narrow)
     np.testing.assert_array_equal(tile(X, Z), wanted)
     assert "fmul contract <16 x float>" not in "".join(narrow.made().inspect_llvm().values())
 

@@ -7,13 +7,12 @@ from inspect import getdoc, signature
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import dask_odm as odm
+from cli.running import run
 from dask_odm import InputError, ODMClassifier, ODMClassifierCV, SaddleSVC, load_model, solvers
-from dask_odm.cli import main
 from dask_odm.cli.options import help_texts
 from dask_odm.learning.training.run import FitRun
 from dask_odm.solvers import DSVRG, MNP, SODM, SVRG, DiP, Exact, Gilbert, Landmark
@@ -41,12 +40,6 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def store(rows, tmp_path_factory) -> str:
     return store_of(tmp_path_factory.mktemp("stores") / "a.zarr", *rows).path
-
-
-def run(*arguments: object, status: int = 0) -> str:
-    done = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
-    assert done.exit_code == status, done.output
-    return done.output
 
 
 # Searches, clones, files --------------------------------------------------------------------------------------------
@@ -236,11 +229,11 @@ def test_a_word_alone_stays_a_word(store, tmp_path):
 
 
 def test_an_option_of_another_solver_names_the_solver(store, tmp_path):
-    shown = run("fit", store, tmp_path / "m.zarr", "--n-landmarks", 30, status=2)
+    shown = run("fit", store, tmp_path / "m.zarr", "--n-landmarks", 30, status=2).output
     assert "--n-landmarks is an option of --solver landmark, not of --solver auto." in shown
-    shown = run("fit", store, tmp_path / "m.zarr", "--solver", "landmark", "--stage-steps", 30, status=2)
+    shown = run("fit", store, tmp_path / "m.zarr", "--solver", "landmark", "--stage-steps", 30, status=2).output
     assert "--stage-steps is an option of --solver dsvrg, not of --solver landmark." in shown
-    shown = run("fit", store, tmp_path / "m.zarr", "--landmarks", "rp", status=2)
+    shown = run("fit", store, tmp_path / "m.zarr", "--landmarks", "rp", status=2).output
     assert (
         "No option --landmarks: its name is choice, and the solver has it now: --solver landmark --choice …." in shown
     )
@@ -248,9 +241,9 @@ def test_an_option_of_another_solver_names_the_solver(store, tmp_path):
 
 
 def test_help_shows_every_option_and_its_solvers():
-    shown = " ".join(run("fit", "--help").split())
+    shown = " ".join(run("fit", "--help").output.split())
     assert "--n-landmarks INTEGER Number of landmarks. (--solver landmark; default 1000.)" in shown
     assert "(--solver sodm, cascade, dip, dc, dsvrg.)" in shown
     assert "--certify / --no-certify" in shown
     assert "--n-clients" not in shown
-    assert "--n-clients" in run("fit", "--estimator", "saddle", "--help")
+    assert "--n-clients" in run("fit", "--estimator", "saddle", "--help").output

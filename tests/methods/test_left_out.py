@@ -6,7 +6,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier, load_model
+from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
 from dask_odm.solvers import Landmark
 from small_problems import blobs
@@ -92,15 +92,6 @@ def test_a_fit_that_does_not_ask_for_it_forgets_it():
     model = model_of().fit(X, y)
     assert hasattr(model, "loo_score_")
     assert not hasattr(model.set_params(loo=False).fit(X, y), "loo_decision_function_")
-
-
-def test_a_file_holds_the_score_alone(tmp_path):
-    X, y = blobs(N, 3, seed=1)
-    model = model_of(**LINEAR).fit(X, y)
-    model.save(tmp_path / "model.zarr")
-    loaded = load_model(tmp_path / "model.zarr")
-    assert loaded.loo_score_ == model.loo_score_
-    assert not hasattr(loaded, "loo_decision_function_")
 
 
 def test_every_value_of_a_path_has_its_own():

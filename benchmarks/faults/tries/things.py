@@ -129,6 +129,7 @@ ALL_FAMILIES = [
     _odm(SODM(8, fan_in=2), gamma=0.5),
     _odm(Cells(8), gamma=0.5),
     _odm(Cells(8), in_memory=True, name="cells in memory", gamma=0.5),
+    _odm(Landmark(40), name="landmark by a metric", metric="full"),
     _odm(Newton(), kernel="linear"),
     _odm(DSVRG(n_partitions=4), kernel="linear", max_iter=6, tol=1e-12),
     _odm(SVRG(), in_memory=True, kernel="linear", max_iter=6, tol=1e-12),
@@ -147,7 +148,13 @@ ALL_FAMILIES = [
     Family(
         "landmark of real targets",
         odm.ODMRegressor,
-        {"solver": Landmark(40), "gamma": 0.5, "upsilon": 0.5, "random_state": 0},
+        {"solver": Landmark(40), "gamma": 0.5, "upsilon": 0.5, "noise": "uneven", "loo": True, "random_state": 0},
+        store="real.zarr",
+    ),
+    Family(
+        "cells of real targets",
+        odm.ODMRegressor,
+        {"solver": Cells(8), "gamma": 0.5, "loo": True, "random_state": 0},
         store="real.zarr",
     ),
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api import types
 
 from dask_odm.data.store.layout import Label
 from dask_odm.data.store.statistics import as_numbers, is_text, not_text
@@ -23,6 +24,7 @@ TARGETS = ("auto", "classes", "real")
 # numbers without leading zeros, which codes have; longer ones may be too long for Python
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,39})")
 _NUMBER = re.compile(r"([+-]?)((?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_PLAIN = frozenset({"integer", "floating", "boolean", "decimal"})  # types of labels that need no object dtype
 
 
 class LabelEncoder:
@@ -132,6 +134,22 @@ def plain_labels(y: Any, what: str = "y") -> npt.NDArray[Any]:
             if not is_text(label):
                 raise InputError(f"{what}, row {row}: {not_text(label)}")
     return values.astype(object) if values.dtype.kind == "T" else values  # NumPy's strings of any length
+
+
+def labels_of(y: Any, what: str = "y") -> npt.NDArray[Any] | None:
+    """Return labels in memory as an ndarray, of dtype object only if they need it; None stays None.
+
+    Messages call them ``what``.
+    """
+    if y is None:
+        return None
+    values = plain_labels(y, what)
+    if values.dtype.kind != "O":
+        return values
+    held = types.infer_dtype(values.reshape(-1), skipna=False)
+    if held == "decimal":
+        values = np.frompyfunc(plain_label, 1, 1)(values)
+    return np.array(values.tolist()) if held in _PLAIN else values
 
 
 def are_same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Scaling of features, affine or of their ranks, and dense rows in memory that are scaled when read.
+"""Scaling of features, affine or of their ranks, a learned metric, and dense rows that are scaled when read.
 
 The scaling is kept in the model, so that training and prediction both take raw data. A scaled copy of large data would
 double its memory.
@@ -42,6 +42,7 @@ def _ranks(statistics: Statistics) -> tuple[Array, Array]:
     return np.zeros_like(statistics.mean), np.ones_like(statistics.mean)
 
 
+MATRIX = "metric"  # the array of a model's record that has the matrix of a scaling
 RANKS = "ranks"  # whose `Statistics` are of ranked features
 # What is subtracted from features, and what they are divided by. Constraints and docstrings are made from these.
 SCALINGS = {"minmax": _minmax, "standard": _standard, RANKS: _ranks}
@@ -66,16 +67,40 @@ def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None
             scaled[j] = (row[j] - shift[j]) * factor[j]
 
 
+@compiled_in_order
+def _turn_rows(X: Array, matrix: Array, out: Array) -> None:
+    """Multiply rows by a matrix, each in float64 and by itself, so that no bit depends on the rows beside it."""
+    turned = np.empty(matrix.shape[1])
+    for i in range(X.shape[0]):
+        turned[:] = 0.0
+        for j in range(matrix.shape[0]):
+            x = np.float64(X[i, j])
+            if x != 0.0:
+                row = matrix[j]
+                for k in range(turned.size):
+                    turned[k] += x * row[k]
+        out[i] = turned
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A learned metric of scaled features: factors (d,), or a symmetric matrix (d, d). It equals itself alone."""
+
+    values: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Scaling:
     """Scaling ``(x − shift) · factor``, feature by feature; both are float64 of shape (d,).
 
-    With ``ranks``, these map x first. What is known of rows, such as their statistics, is then of ranked rows.
+    With ``ranks``, these map x first. What is known of rows, such as their statistics, is then of ranked rows. With a
+    ``matrix``, symmetric of shape (d, d), scaled rows are multiplied by it, and are no longer features of their own.
     """
 
     shift: Array
     factor: Array
     ranks: Ranks | None = None
+    matrix: Array | None = None
     parts: ClassVar[tuple[str, ...]] = ("shift", "factor")
 
     @classmethod
@@ -121,12 +146,19 @@ class Scaling:
         """
         out = np.empty_like(X, order="C") if out is None else out
         if self.ranks is not None:
-            return self.ranks(X, out, self.shift, self.factor)
-        if X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
+            self.ranks(X, out, self.shift, self.factor)
+        elif X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
             out[:] = (X - self.shift) * self.factor
         else:
             _scale_row_by_row(frozen(np.ascontiguousarray(X)), self.shift, self.factor, out)
+        if self.matrix is not None:
+            _turn_rows(frozen(out), frozen(self.matrix), out)
         return out
+
+    def stretched(self, metric: Stretch) -> Scaling:
+        """Return the scaling by a learned ``metric``, too."""
+        values = metric.values
+        return replace(self, factor=self.factor * values) if values.ndim == 1 else replace(self, matrix=values)
 
     @property
     def is_finite(self) -> bool:
@@ -156,7 +188,8 @@ class Scaling:
     def farthest(self, statistics: Statistics) -> Array:
         """Return how far from 0 a scaled feature of any row is, (d,)."""
         ends = np.abs(statistics.maximum - self.shift), np.abs(statistics.minimum - self.shift)
-        return np.abs(self.factor) * np.maximum(*ends)
+        far: Array = np.abs(self.factor) * np.maximum(*ends)
+        return far if self.matrix is None else far @ np.abs(self.matrix)
 
     def seen_from(self, row: Array) -> Scaling:
         """Return the scaling by the same factors that takes a raw ``row`` (d,) to 0."""
@@ -166,12 +199,16 @@ class Scaling:
         return replace(self, shift=row)
 
     def sees_alike(self, other: Scaling) -> bool:
-        """Return whether an affine map leads from rows of this scaling to those of the ``other`` one."""
+        """Return whether factors and shifts lead from rows of this scaling to those of the ``other`` one."""
+        if self.matrix is not None or other.matrix is not None:
+            return False
         return self.ranks is other.ranks if self.ranks is None else self.ranks.same(other.ranks)
 
     def arrays(self) -> dict[str, Array]:
         """Return what `of_arrays` makes the scaling of: arrays of a model's record."""
-        return {"shift": self.shift, "factor": self.factor} | ({} if self.ranks is None else self.ranks.arrays())
+        found = {"shift": self.shift, "factor": self.factor}
+        found |= {} if self.ranks is None else self.ranks.arrays()
+        return found | ({} if self.matrix is None else {MATRIX: self.matrix})
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> Scaling:
@@ -179,19 +216,25 @@ class Scaling:
         shift, factor = (arrays[name] for name in cls.parts)
         if not len(shift) or factor.shape != shift.shape:
             raise ValueError(f"scaling of shapes {shift.shape} and {factor.shape}")
-        return cls(shift, factor, Ranks.of_arrays(arrays, len(shift)) if Ranks.parts[0] in arrays else None)
+        matrix = arrays.get(MATRIX)
+        if matrix is not None and (matrix.shape != 2 * shift.shape or not np.isfinite(matrix).all()):
+            raise ValueError(f"metric of shape {matrix.shape} for {len(shift)} features, or not finite")
+        ranks = Ranks.of_arrays(arrays, len(shift)) if Ranks.parts[0] in arrays else None
+        return cls(shift, factor, ranks, matrix)
 
     def save(self, path: str) -> None:
         """Write the scaling to a ``.npy`` file, for `StoredScaling`."""
-        save_array(path, np.concatenate([[len(self.shift)], *self.arrays().values()]))
+        matrix = np.empty(0) if self.matrix is None else self.matrix.ravel()
+        rest = replace(self, matrix=None).arrays().values()
+        save_array(path, np.concatenate([[len(self.shift), len(matrix)], matrix, *rest]))
 
     def at_rest(self, X: Array, statistics: Statistics, sample: int = 512) -> Scaling:
         """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
 
         That does not change a kernel of distances, and makes most entries of an image 0. Some ``sample`` of the rows
-        ``X`` show how frequent a value is. Ranks have a rest at zero.
+        ``X`` show how frequent a value is. Ranks have a rest at zero, and a matrix mixes features.
         """
-        if self.ranks is not None:
+        if self.ranks is not None or self.matrix is not None:
             return self
         some = X[:: max(1, len(X) // sample)]
         shift = self.shift.copy()
@@ -234,12 +277,13 @@ class StoredScaling:
 def load_scaling(path: str) -> Scaling:
     """Read a scaling from its file, once per process."""
     values = load_array(path)
-    d = int(values[0])
-    shift, factor, ranks = np.split(values[1:], [d, 2 * d])
+    d, entries = map(int, values[:2])
+    turn, shift, factor, ranks = np.split(values[2:], np.cumsum([entries, d, d]))
+    matrix = turn.reshape(d, d) if entries else None
     if not len(ranks):
-        return Scaling(shift, factor)
+        return Scaling(shift, factor, None, matrix)
     bounds, knots, levels = np.split(ranks, [d + 1, (len(ranks) + d + 1) // 2])
-    return Scaling(shift, factor, Ranks(bounds.astype(np.int64), knots, levels))
+    return Scaling(shift, factor, Ranks(bounds.astype(np.int64), knots, levels), matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,5 +303,7 @@ def scaled_rows(X: Array, scaling: Scaling) -> Array | ScaledRows:
     if X.nbytes <= COPIED_BYTES:
         return scaling(X)
     # load the compiled loop now, since many rows will be scaled, a few at a time
-    _ = _scale_row_by_row.made() if scaling.ranks is None else scaling(X[:1])
+    if scaling.ranks is None:
+        _scale_row_by_row.made()
+    scaling(X[:1])
     return ScaledRows(X, scaling)

@@ -8,7 +8,7 @@ workers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -122,11 +122,11 @@ class OneOfMany(_Classes):
 @dataclass(frozen=True)
 class RealValues:
     """Targets that are the store's y less ``mean``, divided by ``unit``. Rows with unknown y (NaN) or weight zero are
-    dropped.
+    dropped. Several targets of a row have a mean and a unit each, (t,).
     """
 
-    mean: float = 0.0
-    unit: float = 1.0
+    mean: Any = 0.0
+    unit: Any = 1.0
     keeps_all: ClassVar[bool] = True
     y_type: ClassVar[str] = "float64"
 
@@ -138,7 +138,11 @@ class RealValues:
 
     def scaled(self, y: Array) -> Array:
         """Return targets in these units, ``y`` itself if they are its own."""
-        return y if self == RealValues() else (y - self.mean) / self.unit
+        if not np.any(self.mean) and not np.any(np.not_equal(self.unit, 1.0)):
+            return y
+        scaled = y - self.mean
+        scaled /= self.unit
+        return scaled
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import chain
 from numbers import Real
 from typing import Any
 
@@ -27,12 +28,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
+from dask_odm.estimators.inputs.frames import require_labels, rows_of, weights_of
 from dask_odm.linalg.rows import no_numbers
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.kernel_model import KernelModel
@@ -54,7 +56,8 @@ class CheckedRows:
 
     ``classes`` are the sorted labels, and ``codes`` (n,) index them for each row; both are None for real targets.
     ``factors`` are the class weights. ``all_classes`` are all labels if some of them are not learned, since none of
-    their rows has a weight.
+    their rows has a weight. Rows of several labels have y (n, labels) of −1 and 1, no codes, and in ``factors`` the
+    class weights of one label after the other.
     """
 
     X: Array
@@ -118,6 +121,45 @@ def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **o
     _require_text(classes, codes, "y")
     require_classes(classes)
     return CheckedRows(X, y, weight, names, classes, codes)
+
+
+def has_columns(y: Any) -> bool:
+    """Return whether labels are a matrix of several columns, dense or sparse."""
+    try:
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    except ValueError:  # lists of different lengths
+        return False
+    return len(shape) == 2 and shape[1] > 1
+
+
+@input_errors()
+def label_matrix(y: Any) -> Array:
+    """Return a 0/1 matrix of labels, dense or sparse, as floats −1 and 1, C-contiguous (n, labels)."""
+    values = labels_of(y.toarray() if issparse(y) else y)
+    require_labels(values)
+    assert values is not None
+    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+        raise InputError(
+            "y has several columns, which must be 0 or 1: whether a row has each label. Join the columns into one "
+            "label a row, or fit a model for each."
+        )
+    return np.where(values == 1, 1.0, -1.0)
+
+
+@input_errors()
+def check_labels(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
+    """Check rows and a 0/1 matrix of labels in memory, as `check_classification`."""
+    matrix = label_matrix(y)
+    X, y, weight, names = _validated(estimator, X, matrix, sample_weight, options | {"multi_output": True})
+    given = getattr(estimator, "class_weight", None)
+    if given not in (None, "balanced"):
+        raise InputError("class_weight must be None or 'balanced' for y of several columns.")
+    totals = [weight @ (y == sign) for sign in (-1.0, 1.0)]
+    factors = [
+        class_weights(given, np.array([0, 1]), np.array(each)) if given and min(each) > 0 else (1.0, 1.0)
+        for each in zip(*totals, strict=True)
+    ]
+    return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), factors=tuple(chain.from_iterable(factors)))
 
 
 @input_errors()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _get_feature_names
 
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.readers.sources import is_of
 from dask_odm.engine.client import active_client
 from dask_odm.engine.lazy import computed_once
@@ -18,7 +19,6 @@ from dask_odm.estimators.inputs.frames import (
     dask_labels,
     dask_rows,
     is_dask_frame,
-    labels_of,
     refuse_labels_among,
     rows_of,
     warn_column,
@@ -87,8 +87,10 @@ def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
 
 def with_zeros(lazy: LazyArrays) -> LazyArrays:
     """Return lazy arrays with zeros for y."""
+    import dask.array as da
+
     rows = _known(lazy.X)
-    return replace(lazy, X=rows, y=_beside(rows, np.zeros(len(rows)), "y"))
+    return replace(lazy, X=rows, y=da.zeros(len(rows), chunks=rows.chunks[:1]))
 
 
 def _known(array: Any) -> Any:
@@ -118,7 +120,8 @@ def _beside(X: Any, column: Any, name: str) -> Any:
         warn_column()
         column = column[:, 0]
     if column.shape != (len(X),):
-        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+        more = " Several targets are learned from rows in memory: compute X and y." if column.ndim == 2 else ""
+        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.{more}")
     return column.rechunk((X.chunks[0],))
 
 

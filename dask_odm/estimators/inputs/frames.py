@@ -13,7 +13,7 @@ from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.column_values import values_by
-from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
+from dask_odm.data.readers.labels import are_same, plain_labels
 from dask_odm.data.readers.sources import LABEL_NAMES, is_of, require_in_range
 from dask_odm.data.readers.survey import Survey
 from dask_odm.data.readers.tables import (
@@ -31,8 +31,6 @@ from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
-
-_PLAIN = frozenset({"integer", "floating", "boolean", "decimal"})  # types of labels that need no object dtype
 
 
 def is_dask_frame(X: Any) -> bool:
@@ -96,14 +94,14 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X: two columns are named {quoted(twice)}.")
+    others = _without_numbers(frame)  # words or spans of time, which may be numbers
     survey = Survey(names)
     table, place = PandasTable(frame), "X, row {}".format
     held = (table.column(j, 0, len(frame)) for j in range(len(names)))
     values = survey.add(held, len(frame), place, spells_all=False)
     require_in_range(values, "float32", names, place)
     recipe, encode = survey.recipe(lambda: iter((values,)), "float32", "X")
-    is_needed = not recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
-    return (encode(values), recipe) if is_needed else None
+    return (encode(values), recipe) if others or not recipe.is_plain else None
 
 
 def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Array:
@@ -117,22 +115,6 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     values = values_by(recipe, held, len(frame), place)
     require_in_range(values, recipe.dtype, recipe.names, place)
     return recipe.encode(values)
-
-
-def labels_of(y: Any, what: str = "y") -> Array | None:
-    """Return labels in memory as an ndarray, of dtype object only if they need it; None stays None.
-
-    Messages call them ``what``.
-    """
-    if y is None:
-        return None
-    values = plain_labels(y, what)
-    if values.dtype.kind != "O":
-        return values
-    held = types.infer_dtype(values.reshape(-1), skipna=False)
-    if held == "decimal":
-        values = np.frompyfunc(plain_label, 1, 1)(values)
-    return np.array(values.tolist()) if held in _PLAIN else values
 
 
 def weights_of(weight: Any) -> Any:

@@ -17,8 +17,7 @@ from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import SLAB_BYTES
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.labels import LabelEncoder, plain_labels
-from dask_odm.data.readers.tables import dense
+from dask_odm.data.readers.labels import LabelEncoder, labels_of, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
@@ -26,7 +25,7 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
-from dask_odm.estimators.inputs.frames import labels_of, rows_by
+from dask_odm.estimators.inputs.frames import rows_by
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.linalg.csr_rows import sparse_rows
@@ -107,8 +106,9 @@ class Given(Resolved):
     def encoded(self, recipe: ColumnRecipe) -> Given:
         X = self.X
         if not isinstance(X, pd.DataFrame):
-            X = pd.DataFrame(dense(X) if hasattr(X, "dtype") else X)  # which keeps the types of values in lists
-            X = X.set_axis(_names_of(self.X if hasattr(self.X, "ndim") else X, None, recipe), axis=1)
+            X = X if hasattr(X, "ndim") else pd.DataFrame(X)  # which keeps the types of values in lists
+            names = _names_of(X, None, recipe)
+            X = pd.DataFrame(X.toarray() if issparse(X) else X).set_axis(names, axis=1)
         return replace(self, X=rows_by(X, recipe), column_recipe=recipe)
 
     @classmethod

@@ -20,6 +20,27 @@ from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, su
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
+from dask_odm.typing import Array
+
+
+class Xarray(InputKind):
+    """A cube or a table of xarray, which takes long to load: kinds of its own, in a module of theirs."""
+
+    @staticmethod
+    def takes(X: Any, y: Any, model: Any) -> bool:
+        return is_xarray(X)
+
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> Resolved:
+        return _xarray_kind(X, beside.y, beside.model).rows(X, beside)
+
+    @staticmethod
+    def cube(X: Any, model: Any) -> Any:
+        return _xarray_kind(X, None, model).cube(X, model)
+
+    @staticmethod
+    def like(X: Any, values: Any, name: str, model: Any, classes: Array | None = None) -> Any:
+        return _xarray_kind(X, None, model).like(X, values, name, model, classes)
 
 
 class StoreInput(InputKind):
@@ -95,8 +116,8 @@ class Values(InputKind):
         return Given.of(*beside.columns(X))
 
 
-# Asked in this order. xarray, which takes long to load, has kinds of its own.
-KINDS: tuple[type[InputKind], ...] = (StoreInput, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
+# Asked in this order.
+KINDS: tuple[type[InputKind], ...] = (Xarray, StoreInput, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
 
 
 def is_xarray(X: Any) -> bool:
@@ -106,8 +127,10 @@ def is_xarray(X: Any) -> bool:
 
 def kind_of(X: Any, y: Any = None, model: Any = None) -> type[InputKind]:
     """Return the kind of input that X is, given labels or a fitted estimator, or both."""
-    if not is_xarray(X):
-        return next(kind for kind in KINDS if kind.takes(X, y, model))
+    return next(kind for kind in KINDS if kind.takes(X, y, model))
+
+
+def _xarray_kind(X: Any, y: Any, model: Any) -> type[InputKind]:
     from dask_odm.estimators.inputs.xarray_inputs import XarrayCube, XarrayTable
 
     return XarrayCube if XarrayCube.takes(X, y, model) else XarrayTable

@@ -128,8 +128,28 @@ class Loss(Protocol):
         return packed
 
 
+class _TwoSidedLoss(Loss):
+    """A loss whose second derivative in a row is 0, or has one value below the band and υ times that above it."""
+
+    settings: ODMSettings
+
+    def stiffness_below(self, y: Array, weight: Array) -> Array:
+        """Return the second derivative of every row's loss below the band, float64 (n,)."""
+        raise NotImplementedError
+
+    def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
+        """Return two bits per row: whether it is outside the band, and whether it is below."""
+        below = curvature == self.stiffness_below(y, weight)
+        return np.stack([np.packbits(curvature > 0), np.packbits(below)])
+
+    def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
+        outside, below = np.unpackbits(packed, axis=1, count=len(y)).astype(bool)
+        stiffness = self.stiffness_below(y, weight)
+        return np.where(outside, np.where(below, stiffness, self.settings.upsilon * stiffness), 0.0)
+
+
 @dataclass(frozen=True)
-class BandLoss(Loss):
+class BandLoss(_TwoSidedLoss):
     """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight. Code 1
@@ -164,6 +184,9 @@ class BandLoss(Loss):
         return np.concatenate([self.stiffness, self.band])
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
+        return self.stiffness_below(y, weight)
+
+    def stiffness_below(self, y: Array, weight: Array) -> Array:
         negative, positive = self.stiffness
         unit = np.where(y == 1, positive, np.where(y < 0, 0.0, negative))
         return unit * weight if weight.size else unit
@@ -176,19 +199,9 @@ class BandLoss(Loss):
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
         return np.asarray(line_slopes(scores, change, y, frozen(weight), self.terms, steps))
 
-    def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
-        """Return two bits per row: whether it is outside the band, and whether it has the full stiffness."""
-        full = curvature == self.row_stiffness(y, weight)
-        return np.stack([np.packbits(curvature > 0), np.packbits(full)])
-
-    def unpack(self, packed: Array, y: Array, weight: Array) -> Array:
-        outside, full = np.unpackbits(packed, axis=1, count=len(y)).astype(bool)
-        stiffness = self.row_stiffness(y, weight)
-        return np.where(outside, np.where(full, stiffness, self.settings.upsilon * stiffness), 0.0)
-
 
 @dataclass(frozen=True)
-class ResidualLoss(Loss):
+class ResidualLoss(_TwoSidedLoss):
     """The loss of a row with a real target: half the squared distance of its residual to the band [−θ, θ].
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/M and the row's weight. It is ODM's
@@ -220,8 +233,10 @@ class ResidualLoss(Loss):
         return np.array([*self.stiffness, self.settings.low, self.settings.high, self.settings.upsilon])
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
-        unit = np.full(len(y), float(self.stiffness[0]) * self._most)
-        return unit * weight if weight.size else unit
+        return self._most * self.stiffness_below(y, weight)
+
+    def stiffness_below(self, y: Array, weight: Array) -> Array:
+        return self.stiffness[0] * weight if weight.size else np.full(len(y), self.stiffness[0])
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
         dual = np.empty_like(scores)

@@ -44,7 +44,9 @@ class MemoryData(TrainingData):
 
     run: FitRun
     X: Any  # raw rows, an ndarray or csr_array of shape (n, d)
-    y: Array  # −1 or 1 for two classes, the class code for more, or real targets; float64 (n,)
+    # −1 or 1 for two classes, the class code for more, or real targets; float64 (n,), or (n, t) for t real targets or
+    # labels, which are −1 or 1
+    y: Array
     weight: Array  # positive row weights without class weights, (n,); statistics are weighted by them
     factors: tuple[float, ...]  # `class_weights`
     kept: Array  # number of each row in the given data, (n,)
@@ -52,14 +54,19 @@ class MemoryData(TrainingData):
     copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
     stays_sparse: bool = False  # whether kernels see the rows as `CSRRows`, as decided for all rows of the fit
     whole: HasStatistics | None = None
+    of_labels: tuple[tuple[float, float], ...] = ()  # class weights of each of several labels
+    of_all: MemoryData | None = None  # the same rows with all of several targets, if this is one of them
 
     @classmethod
-    def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:
+    def of(
+        cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...], **more: Any
+    ) -> MemoryData:
         """Build training data from raw rows ``X`` (n, d), targets and weights (n,), without the rows of weight zero.
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
-        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X, stays_sparse=issparse(X) and is_sparse(X))
+        sparse = issparse(X) and is_sparse(X)
+        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X, stays_sparse=sparse, **more)
         total = made.total_weights
         least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
         if not total.min(initial=np.inf) > least:
@@ -73,6 +80,10 @@ class MemoryData(TrainingData):
     @property
     def rows(self) -> int:
         return len(self.y)
+
+    @property
+    def n_targets(self) -> int:
+        return 1 if self.y.ndim == 1 else int(self.y.shape[1])
 
     @property
     def is_sparse(self) -> bool:
@@ -138,8 +149,10 @@ class MemoryData(TrainingData):
         n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
         gathered = of_pair or self.rows < self.given.shape[0]
         copies = gathered * sum(part.nbytes for part in self._arrays) + (scaled and self._is_copied) * self.nbytes
-        numbers = 12  # per row: target, weight, row number, hash, curvature, and sampling weights
-        return n * (8 * numbers + copies // self.rows)
+        # per row: targets, weight, row number, hash, curvature, and sampling weights
+        targets = (self.of_all or self).n_targets
+        numbers = 12 if targets == 1 else 11 + 3 * targets  # all as given, in units, and each by itself
+        return self.rank_bytes + n * (8 * numbers + copies // self.rows)
 
     @property
     def _is_copied(self) -> bool:
@@ -214,9 +227,9 @@ class MemoryData(TrainingData):
     def merged(self) -> MemoryData:
         """Return the same problem with equal rows of equal label merged and their weights summed.
 
-        Sparse rows are returned as they are, and so are rows with few equal ones.
+        Sparse rows are returned as they are, and so are rows with few equal ones, or of several targets.
         """
-        if issparse(self.X):
+        if issparse(self.X) or self.n_targets > 1 or self.of_all is not None:
             return self
         first, of = merge_equal(self.X, self.y)
         if len(first) > 0.95 * self.rows:
@@ -237,6 +250,17 @@ class MemoryData(TrainingData):
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 
+    def of_target(self, target: int) -> MemoryData:
+        """Return the same rows with one of several targets, and what all see of them."""
+        factors = self.of_labels[target] if self.of_labels else ()
+        y = self.y[:, target].copy()
+        return replace(self, y=y, factors=factors, of_labels=(), whole=self.whole or self, of_all=self)
+
+    @cached_property
+    def _seen(self) -> dict[KernelChoice, MemoryKernelData]:
+        """All targets' rows as kernels see them."""
+        return {}
+
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
         most = row_groups(weights, full=full)
         if full:
@@ -251,6 +275,11 @@ class MemoryData(TrainingData):
 
     def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
         """Return the rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
+        if self.of_all is not None and scaling is None:
+            known = self.of_all._seen
+            if choice not in known:
+                known[choice] = self.of_all.seen_by(choice)
+            return replace(known[choice], data=self)
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics(choice.scale)

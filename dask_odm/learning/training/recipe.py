@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from traceback import walk_tb
@@ -41,6 +41,8 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 F = TypeVar("F")
+Parts = Sequence[tuple[TrainingData, F]]
+Join = Callable[[Iterable["Trained"]], "Trained"]
 Machines = Sequence[OneOfMany]  # the targets of each
 Chosen = Callable[[Array], tuple[Any, Array]]
 CROWDING_SHARE = 0.99  # of the variance of all features, above which distances say next to nothing of the others
@@ -151,6 +153,7 @@ class Recipe(ABC, Generic[F]):
 
     linear: ClassVar[bool] = False  # whether it is for the linear kernel only, and can start from weights of features
     sparse: ClassVar[bool] = False  # whether it learns from sparse rows that are too many to be read into memory
+    several: ClassVar[bool] = False  # whether `train_targets` learns several targets of the same rows
 
     @abstractmethod
     def train(self, data: TrainingData, fit: F) -> Trained:
@@ -162,6 +165,13 @@ class Recipe(ABC, Generic[F]):
         ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest.
         """
         return None
+
+    def train_targets(self, data: TrainingData, fit: F, parts: Parts[F], join: Join) -> Trained:
+        """Train a machine for each of several targets of a row, of which ``parts`` are data and settings.
+
+        ``join`` makes one model of machines.
+        """
+        return join(self.train(part, fit) for part, fit in parts)
 
     def reads(self, store: TrainingData, fit: F) -> bool:
         """Return whether the rows of a store are read into memory."""
@@ -208,6 +218,16 @@ class Choice(Generic[F]):
         with single_threaded_blas:
             found = self.recipe.train_machines(data, fit, machines, pairs)
         return None if found is None else self._noted(found)
+
+    def train_targets(self, data: TrainingData, fit: F, parts: Parts[F], join: Join) -> Trained:
+        """Train a machine for each of several targets, and note what `train` does; InputError if the recipe cannot."""
+        if not self.recipe.several:
+            raise InputError(
+                f"solver={self.solver!r} learns one target of a row, and y has {len(parts)}: choose solver='exact', "
+                "'landmark', or 'newton' for kernel='linear', or fit a model for each."
+            )
+        with single_threaded_blas:
+            return self._noted(self.recipe.train_targets(data, fit, parts, join))
 
     def _noted(self, trained: Trained) -> Trained:
         for model in (trained, *trained.path):
@@ -328,9 +348,11 @@ def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool
 
     Several also have to range several times as far as any other: of columns of 0 and 1, a rare one has little variance.
     None are looked for if a kernel may weigh features otherwise, unless next to ``nothing`` was learned. A smaller
-    share is suspect then.
+    share is suspect then. A learned metric gives a few features most of the variance on purpose.
     """
-    if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
+    if not kernel.is_named or kernel.metric is not None:
+        return []
+    if not (nothing or (kernel.of_distances and kernel.scale != "standard")):
         return []
     statistics = data.statistics(kernel.scale)
     factor = kernel.scaling(statistics).factor

@@ -17,7 +17,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dask_odm.data.rows.scaling import RANKS, Scaling, require_affine
+from dask_odm.data.rows.scaling import RANKS, Scaling, Stretch, require_affine
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
@@ -102,6 +102,7 @@ class KernelChoice:
     bias: float = 0.0
     scale: str | None = None
     marks: tuple[int, ...] = ()  # as of `FitRun`
+    metric: Stretch | None = None  # that was learned
 
     @classmethod
     def of(cls, model: Any, bias: float = 0.0, marks: tuple[int, ...] = ()) -> KernelChoice:
@@ -140,7 +141,8 @@ class KernelChoice:
         assert self.scale != RANKS or statistics.ranks is not None, "TrainingData.statistics takes the scale"
         found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances, marks=self.marks)
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
-        return found.unshifted() if unmoved else found
+        found = found.unshifted() if unmoved else found
+        return found if self.metric is None else found.stretched(self.metric)
 
     def make(self, statistics: Statistics) -> Kernel:
         """Return the kernel on scaled rows; raise InputError if features or gamma are out of range."""

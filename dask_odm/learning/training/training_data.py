@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.ranks import Ranks, sampled_rows
+from dask_odm.data.rows.ranks import Ranks, ranks_bytes, sampled_rows
 from dask_odm.data.rows.scaling import RANKS, Scaling
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.rows.targets import OneOfMany, RealValues
@@ -75,6 +75,11 @@ class TrainingData(ABC):
         return self.rows * self.features * self.raw_dtype.itemsize
 
     @property
+    def n_targets(self) -> int:
+        """Number of targets of a row, of which several are learned from rows in memory."""
+        return 1
+
+    @property
     def labelled_rows(self) -> int:
         """Number of rows with a label; in memory, of rows that take part."""
         return self.rows
@@ -131,7 +136,12 @@ class TrainingData(ABC):
         ``scaled`` counts a scaled copy of the rows, too, if one is made. ``of_pair`` counts what is held for a machine
         that tells the two largest of many classes apart, whose rows are copied.
         """
-        return 0
+        return self.rank_bytes
+
+    @property
+    def rank_bytes(self) -> int:
+        """Bytes of the ranks of all columns, in this process and where tasks run."""
+        return ranks_bytes(self.features, self.features * self.density) if self.run.scale == RANKS else 0
 
     @abstractmethod
     def columns(self) -> tuple[Array, Array]:
@@ -206,6 +216,10 @@ class TrainingData(ABC):
     @abstractmethod
     def of_machine(self, targets: OneOfMany) -> TrainingData:
         """Return the data of one machine of many classes, scaled like all rows. Nothing is copied on disk."""
+
+    def of_target(self, target: int) -> TrainingData:
+        """Return the same rows with one of several targets. Nothing is computed twice that they share."""
+        return self
 
     @abstractmethod
     def passes(self, weights: int, *, full: bool = False) -> Passes:

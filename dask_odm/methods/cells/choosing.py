@@ -51,8 +51,8 @@ def gain_of(
 ) -> tuple[float, float]:
     """Return the share of rows that ``other`` gets right beyond ``choice``, and its standard error.
 
-    The γ of ``other`` is ``narrower`` times that of ``choice``. Raises MemoryLimitError or InputError if a trial cannot
-    be made.
+    Of real targets, it is a share of the loss of their mean. The γ of ``other`` is ``narrower`` times that of
+    ``choice``. Raises MemoryLimitError or InputError if a trial cannot be made.
     """
     seed = data.run.seed
     most = min(AUTO.trial_rows, sample_rows(data))
@@ -61,15 +61,17 @@ def gain_of(
     inside = drawn_rows(sample.kept, sample.rows // AUTO.trial_part, seed)
     outside = np.delete(np.arange(sample.rows), inside)
     learned = sample._at(inside)
-    classes, codes = np.unique(learned.y, return_inverse=True)
-    if len(classes) < 2:
-        return 0.0, 0.0
-    y = np.where(codes == 1, 1.0, -1.0) if len(classes) == 2 else codes.astype(np.float64)
-    learned = replace(learned, y=y, factors=(1.0,) * len(classes))
+    classes = np.empty(0)
+    if not fit.has_real_targets:
+        classes, codes = np.unique(learned.y, return_inverse=True)
+        if len(classes) < 2:
+            return 0.0, 0.0
+        y = np.where(codes == 1, 1.0, -1.0) if len(classes) == 2 else codes.astype(np.float64)
+        learned = replace(learned, y=y, factors=(1.0,) * len(classes))
     X = np.require(sample.X[outside], requirements="C") if isinstance(sample.X, np.ndarray) else sample.X[outside]
 
     def right(each: Choice[ODMFit], times: float) -> Array:
-        """Return which of the other rows a solver gets right, (n,)."""
+        """Return which of the other rows a solver gets right, (n,), or minus their loss."""
         trial = _trial_of(each.solver, data, fit, learned.total_weight / data.total_weight)
         if times != 1.0:
             gamma = times * learned.seen_by(fit.kernel).kernel.parameters()["gamma"]
@@ -80,6 +82,9 @@ def gain_of(
             trained = each.train(learned, trial)
         with single_threaded_blas:
             values = finite_values(trained.model.label_values(X, CPU_COUNT))
+        if fit.has_real_targets:
+            at_mean = np.average(_losses(-sample.y, fit), weights=sample.weight)
+            return -_losses(values - sample.y[outside], fit) / max(at_mean, np.finfo(float).tiny)
         found: Array = classes[code_block(values)] == sample.y[outside]
         return found.astype(np.float64)
 
@@ -87,6 +92,13 @@ def gain_of(
     more = Context().run(right, other, narrower) - Context().run(right, choice, 1.0)
     more *= sample.weight[outside] / sample.weight[outside].sum()
     return float(more.sum()), float(np.sqrt(more @ more))  # for a gain of 0: that of a single row is in doubt
+
+
+def _losses(residuals: Array, fit: ODMFit) -> Array:
+    """Return twice the loss of a row of weight 1 at every residual (n,), for λ = M."""
+    below, above = fit.odm.outside(residuals)
+    found: Array = below**2 + fit.odm.upsilon * above**2
+    return found
 
 
 def _trial_of(solver: str, data: TrainingData, fit: ODMFit, share: float) -> ODMFit:

@@ -48,7 +48,7 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
-from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, warn_if_hopeful
+from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, spread, warn_if_hopeful
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
@@ -59,12 +59,12 @@ SAMPLED_ROWS = 1000  # for each bin, on which the tree of the bins is grown
 
 
 def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trained:
-    """Train one machine for two classes in every cell, or those of many classes, for all ``pairs`` or for each."""
+    """Train one machine in every cell, or those of many classes, for all ``pairs`` or for each."""
     if fit.kernel.kernel == "linear":
         raise InputError("solver='cells' is for kernels other than 'linear', which solver='newton' learns exactly.")
     fit.kernel.require_named("cells, which divide the space of the features")
     if fit.own.settings == "each" and fit.axes is None:
-        raise InputError("Cells(settings='each') needs values to choose from, which ODMClassifierCV has; use that.")
+        raise InputError("Cells(settings='each') needs values to choose from, as ODMClassifierCV alone has.")
     clock = StepClock()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
@@ -212,7 +212,7 @@ def _finish(
     coefficients = np.concatenate([each.coefficients for each in bins], axis=1)
     intercept = np.concatenate([each.intercept for each in bins])
     require_finite_solution(coefficients, intercept)
-    if not coefficients.shape[1]:
+    if not coefficients.shape[1] and settings.factors:
         raise InputError("no cell has rows of two classes: choose a larger cell_rows, or solver='exact'.")
     numbers = np.concatenate([each.numbers for each in bins]).astype(np.int64)
     figures = np.concatenate([each.figures for each in bins])
@@ -273,9 +273,12 @@ def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings)
     at = taking if kept is None else kept[taking]
     counted = np.zeros(total)
     counted[at] = weight
+    parameters = float(sum(each.parameters.sum() for each in bins))
+    if not settings.factors:
+        warn_if_hopeful(parameters, int(np.count_nonzero(counted)))
+        return {OF_MACHINE: (scores[0], spread(y, total, at), counted), "loo_parameters_": parameters}
     codes = np.zeros(total, np.int64)
     codes[at] = y if len(settings.factors) > 2 else y > 0
-    parameters = float(sum(each.parameters.sum() for each in bins))
     if settings.machines == 1:
         shares = counted / np.array(settings.factors)[codes]
         warn_if_hopeful(parameters, int(np.count_nonzero(counted)))

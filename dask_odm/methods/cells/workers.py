@@ -96,8 +96,8 @@ class KnownStatistics:
 class CellSettings:
     """What all cells share: settings of the fit, classes and total weight of the whole, and most rows of a cell.
 
-    ``factors`` are the class weights, which the rows' weights have in them. A ``known`` tree of the last fit is
-    followed, in which the bins have their ``places``.
+    ``factors`` are the class weights, which the rows' weights have in them; none for real targets. A ``known`` tree of
+    the last fit is followed, in which the bins have their ``places``.
     """
 
     fit: ODMFit  # without the solver object and the checkpoint
@@ -112,7 +112,7 @@ class CellSettings:
     @property
     def machines(self) -> int:
         classes = len(self.factors)
-        if classes == 2:
+        if classes <= 2:
             return 1
         return classes * (classes - 1) // 2 if self.pairs else classes
 
@@ -246,16 +246,20 @@ class SolvedCell:
 
 def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     """Solve the machines of one cell."""
-    codes = (cell.y > 0).astype(np.int64) if len(settings.factors) == 2 else cell.y.astype(np.int64)
-    present = np.unique(codes).tolist()
-    places, signs, constants = _machines(settings, present)
+    if settings.factors:
+        codes = (cell.y > 0).astype(np.int64) if len(settings.factors) == 2 else cell.y.astype(np.int64)
+        present = np.unique(codes).tolist()
+        places, signs, constants = _machines(settings, present)
+        alone = _alone(cell, np.searchsorted(present, codes), len(present))
+    else:
+        present, places, signs, constants = [], np.zeros(1, np.int64), np.ones(1), np.zeros(1)
+        alone = replace(cell, given=cell.X, kept=np.arange(cell.rows))
     none = np.empty(0, np.int64)
     left = np.tile(constants[:, None], cell.rows) if settings.fit.loo else np.empty((settings.machines, 0))
     figures = np.zeros((settings.machines, len(FIGURES)))
     if len(present) == 1:
         empty = np.empty((settings.machines, 0))
         return SolvedCell(none, empty, constants, figures, (cell.rows, 1), left, 0.0, np.zeros(len(CHOSEN)))
-    alone = _alone(cell, np.searchsorted(present, codes), len(present))
     if settings.fit.kernel.of_distances and not cell.stays_sparse and cell.statistics().ranks is None:
         # rows of a cell far from the mean of all are close to each other: from there, float32 loses their distances
         whole = replace(cell.statistics(), mean=np.asarray(cell.X.mean(axis=0, dtype=np.float64)))
@@ -266,7 +270,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
             fit = replace(fit, groups=fit.groups[cell.kept])
         if fit.last is not None:
             before = signs[:, None] * fit.last.coefficients_at(cell.kept)[places]
-            fit = replace(fit, last=LastFit(alone.kept, alone.X, before[:1] if len(present) == 2 else before))
+            fit = replace(fit, last=LastFit(alone.kept, alone.X, before[:1] if len(present) <= 2 else before))
         trained = _train_cell(alone, fit, settings.pairs)
     except MemoryLimitError as error:
         raise MemoryLimitError(
@@ -327,7 +331,7 @@ def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
 
 
 def _train_cell(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
-    if len(alone.factors) == 2:
+    if len(alone.factors) <= 2:
         return CellRecipe().train(alone, fit)
     return train_machines(Choice("exact", "", CellRecipe()), alone, fit, "ovo" if pairs else "ovr", _combined)
 

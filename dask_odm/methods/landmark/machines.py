@@ -107,8 +107,7 @@ class MachineQuery:
         A = A.astype(self.span.dtype, copy=False)
         for rows, code, K in self._tiles(block):
             own = self.machines[code]
-            sign = self.signs[code, own].astype(K.dtype)
-            margins = (K @ A[own].T) * sign
+            margins, sign = self._margins(block, rows, code, own, K @ A[own].T)
             below, above = settings.outside(margins)
             stiffness = self._row_stiffness(block, rows, code, own)
             slope = (below - settings.upsilon * above) * stiffness
@@ -165,6 +164,11 @@ class MachineQuery:
         assert isinstance(self.span.loss, BandLoss)
         return self.span.loss.settings
 
+    def _margins(self, block: RowBlock, rows: Any, code: int, own: Array, scores: Array) -> tuple[Array, Array]:
+        """Return the margins of some rows of a class with ``scores`` (rows, machines), and their signs."""
+        sign = self.signs[code, own].astype(scores.dtype)
+        return scores * sign, sign
+
     def _row_stiffness(self, block: RowBlock, rows: Any, code: int, own: Array) -> Array:
         """Return the largest second derivatives of some rows of a class, (1 or rows, machines)."""
         unit = self.stiffness[code, own][None].astype(self.span.dtype)
@@ -202,6 +206,46 @@ class MachineQuery:
         for start in range(0, len(block), self.tile_rows):
             rows = slice(start, min(len(block), start + self.tile_rows))
             self.span.tile(self.span.read(block, rows), block.values[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class TargetQuery(MachineQuery):
+    """Sums of machines over the same rows, all of one class; block by block, y (n, t) has each machine's targets.
+
+    ``columns`` (m,) are those of the machines. Labels are −1 or 1, and ``signs`` (1, m) are the weights of positive
+    ones relative to the others. They are 0 for real targets.
+    """
+
+    columns: Array
+
+    def of_machines(self, some: Array | slice) -> MachineQuery:
+        return replace(super().of_machines(some), columns=self.columns[some])  # type: ignore[call-arg]
+
+    def _targets(self, block: RowBlock, rows: Any, own: Array) -> Array:
+        return block.y[rows].take(self.columns[own], axis=1)
+
+    def _margins(self, block: RowBlock, rows: Any, code: int, own: Array, scores: Array) -> tuple[Array, Array]:
+        y = self._targets(block, rows, own).astype(scores.dtype)
+        return (scores * y, y) if self.signs.any() else (scores - y, np.ones((1, 1), scores.dtype))
+
+    def _row_stiffness(self, block: RowBlock, rows: Any, code: int, own: Array) -> Array:
+        unit = super()._row_stiffness(block, rows, code, own)
+        if np.isin(self.signs, (0.0, 1.0)).all():
+            return unit
+        return unit * np.where(self._targets(block, rows, own) > 0, self.signs[0, own], 1.0).astype(unit.dtype)
+
+    def _samples(self, block: RowBlock, size: int, seed: int) -> ClassSamples:
+        weight = block.weight if block.weight.size else np.ones(len(block))
+        read = partial(self.span.read, block)
+        return ClassSamples({0: PrioritySample.draw(weight, np.ones(len(block)), block.first, read, size, seed)})
+
+    def _tiles(self, block: RowBlock, wanted: Array | None = None) -> Iterator[tuple[Any, int, Array]]:
+        step = self.tile_rows
+        buffer = np.empty((step, self.span.r), self.span.dtype) if block.values is None else None
+        for start in range(0, len(block), step):
+            rows = slice(start, min(start + step, len(block)))
+            kept = block.values
+            yield rows, 0, self.span.tile(self.span.read(block, rows), buffer) if kept is None else kept[rows]
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,9 @@ from dask_odm.learning.problem.nystrom_features import coordinates, landmark_wei
 from dask_odm.learning.solution import Record, StepClock, record_after
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
+    Join,
     Machines,
+    Parts,
     Trained,
     report_step,
     require_finite_solution,
@@ -39,16 +41,20 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
+from dask_odm.methods.as_predicted import held_as_predicted
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.class_means import ClassMeans
 from dask_odm.methods.landmark.descent import FeatureDescent
 from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState
-from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery
+from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery, TargetQuery
 from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.recipe import (
     FEWER,
+    certificate,
+    drawn_landmarks,
+    finish,
     first_landmarks,
     landmark_count,
     landmarks_of_last,
@@ -59,7 +65,7 @@ from dask_odm.methods.landmark.recipe import (
     short_warning,
 )
 from dask_odm.methods.landmark.sketch import SKETCH
-from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, joined_left_out, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.typing import Array
@@ -77,13 +83,9 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     given = data
     data = data.merged()
     count = landmark_count(data, fit)
-    most = min(len(machines), max(1, AUTO.machine_bytes // (8 * count)))
     rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
-    means_bytes = partial(LandmarkMemory.of(data, count).class_means, len(data.class_weights))
-    preconditioned = rows >= AUTO.means_rows * count and means_bytes(1) <= AUTO.means_bytes
-    if preconditioned:
-        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
-    spare = _require(data, fit, len(machines), most, count, preconditioned * means_bytes(most))
+    most, preconditioned, means_bytes = _at_once(data, rows, count, len(machines), len(data.class_weights))
+    spare = _require(data, fit, len(machines), most, count, means_bytes)
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         fit.require_machines(len(machines))
@@ -95,23 +97,9 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
             found, history = _descended(seen, landmarks, query, fit, pairs, clock)
         else:
             found, history = [_unsolved(start) for start in known[1] @ landmarks.factor], []
-        left = np.flatnonzero([not solution.converged for solution in found])
-        if len(left):
+        if not all(solution.converged for solution in found):
             problem = _problem(seen, query, spare)
-            inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
-            means = _class_means(problem, landmarks, inverse, fit) if preconditioned else None
-            settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
-            groups = [left[start : start + most] for start in range(0, len(left), most)]
-            ahead = len(history)  # descent has the first checkpoint
-            for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
-                part = replace(problem, query=problem.query.of_machines(group))
-                resume, save = _open_lockstep(part, landmarks, data, replace(fit, run=run), pairs)
-                solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
-                solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
-                for j, solution in zip(group, solutions, strict=True):
-                    found[j] = replace(solution, steps=found[j].steps + solution.steps)
-                # their seconds are of the whole fit already, unlike their other counts
-                history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
+            _go_on(problem, landmarks, found, history, (most, preconditioned, pairs), data, fit, clock)
         coefficients = np.ascontiguousarray(landmark_weights(landmarks, np.array([each.x for each in found]).T).T)
         require_finite_solution(coefficients, [solution.gap for solution in found])
         left_out_rows: dict[str, Any] = {}
@@ -125,6 +113,92 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     attributes = {"dual_gap_": float("nan"), "history_": history, "n_iter_": max(1, *(each.steps for each in found))}
     warning = joined_warning([short_warning(solution, fit) for solution in found])
     return Trained(model, attributes | {"support_": numbers} | left_out_rows, warning)
+
+
+def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODMFit], join: Join) -> Trained:
+    """Train machines of several targets of rows in memory in lockstep, over the same landmarks, drawn for all."""
+    require_suited(fit)
+    clock = StepClock()
+    count = landmark_count(data, fit)
+    m = len(parts)
+    most, preconditioned, means_bytes = _at_once(data, data.rows, count, m, 1)
+    spare = _require(data, fit, m, most, count, means_bytes)
+    with rescaling_advised():
+        seen = data.seen_by(fit.kernel)
+        method = "uniform" if fit.own.choice == "support" else fit.own.choice
+        known = landmarks_of_last(seen, count, fit, lambda: drawn_landmarks(seen, count, "uniform", fit).index)
+        landmarks = drawn_landmarks(seen, count, method, fit) if known is None else known[0]
+        starts = np.zeros((m, count)) if known is None else known[1] @ landmarks.factor
+        found, history = [_unsolved(start) for start in starts], list[Record]()
+        losses = [own.loss(part) for part, own in parts]
+        low, high = np.array([loss.stiffness for loss in losses]).T
+        span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
+        ratios = np.zeros(m) if fit.has_real_targets else high / low
+        query = TargetQuery(span, ratios[None], low[None], np.arange(m))
+        problem = MachineProblem.over_rows(query, seen.scaled, *data.columns(), spare, CPU_COUNT)
+        _go_on(problem, landmarks, found, history, (most, preconditioned, 0), data, fit, clock)
+        del problem
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        machines = []
+        for (part, own), solution in zip(parts, found, strict=True):
+            a = landmark_weights(landmarks, solution.x)
+            sight = replace(seen, data=part)
+            claim = certificate(sight, landmarks, a, own) if own.own.certify else None
+            trained = finish(sight, landmarks, raw, numbers, replace(solution, x=a), claim, own)
+            if own.loo:
+                rows = nystrom_problem(sight, landmarks, own.loss(part), 0, 0)
+                trained.attributes.update(attributes_of(own, part, part, *left_out(rows, landmarks, a, part, own)))
+            if claim is not None:
+                trained = held_as_predicted(trained, claim, seen.kernel, part, own, ("objective",))
+            machines.append(trained)
+    trained = join(machines)
+    trained.attributes["history_"] = history
+    return trained
+
+
+def _at_once(data: TrainingData, rows: int, count: int, machines: int, classes: int) -> tuple[int, bool, int]:
+    """Return how many machines learn at once, whether means precondition them, and the bytes of these.
+
+    A machine has as many ``rows``, and means are of as many ``classes``.
+    """
+    most = min(machines, max(1, AUTO.machine_bytes // (8 * count)))
+    means_bytes = partial(LandmarkMemory.of(data, count).class_means, classes)
+    preconditioned = rows >= AUTO.means_rows * count and means_bytes(1) <= AUTO.means_bytes
+    if preconditioned:
+        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
+    return most, preconditioned, preconditioned * means_bytes(most)
+
+
+def _go_on(
+    problem: MachineProblem,
+    landmarks: Landmarks,
+    found: list[PrimalSolution[None]],
+    history: list[Record],
+    how: tuple[int, bool, int],
+    data: TrainingData,
+    fit: ODMFit,
+    clock: StepClock,
+) -> None:
+    """Solve in lockstep what ``found`` of all machines leaves; put solutions and records in the place of these.
+
+    ``how`` is the most machines at once, whether means precondition them, and the number of pairs' classes.
+    """
+    most, preconditioned, pairs = how
+    left = np.flatnonzero([not solution.converged for solution in found])
+    inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
+    means = _class_means(problem, landmarks, inverse, fit) if preconditioned else None
+    settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
+    groups = [left[start : start + most] for start in range(0, len(left), most)]
+    ahead = len(history)  # descent has the first checkpoint
+    for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
+        part = replace(problem, query=problem.query.of_machines(group))
+        resume, save = _open_lockstep(part, landmarks, data, replace(fit, run=run), pairs)
+        solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
+        solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
+        for j, solution in zip(group, solutions, strict=True):
+            found[j] = replace(solution, steps=found[j].steps + solution.steps)
+        # their seconds are of the whole fit already, unlike their other counts
+        history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
 
 
 def _class_means(problem: MachineProblem, landmarks: Landmarks, inverse: Array, fit: ODMFit) -> ClassMeans:
@@ -241,7 +315,8 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     ``means_bytes`` are those of preconditioners. Raises MemoryLimitError if the machines, or the tasks of their passes,
     do not fit.
     """
-    width = min(most, len(data.class_weights))
+    several = data.n_targets > 1
+    width = most if several else min(most, len(data.class_weights))
     memory = LandmarkMemory.of(data, r)
     own = memory.machine_pass(most, width)
     needed = means_bytes + data.held_bytes() + memory.lockstep(most) + 3 * 8 * m * r + data.rows * (16 + width)
@@ -250,9 +325,10 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     X = data.X
     if X is not None:
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
-        if _descends(data, r):
+        if _descends(data, r) and not several:
             needed = max(needed, data.held_bytes() + memory.descent(width))
-        needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
+        copied = 2 * X.data.nbytes if issparse(X) else X.nbytes
+        needed += 0 if several else copied  # sorted by class
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks", FEWER)
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))

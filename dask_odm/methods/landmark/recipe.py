@@ -65,7 +65,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     with rescaling_advised():
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         fit.require_machines(1)
-        known = landmarks_of_last(seen, count, fit, lambda: _drawn(seen, count, "uniform", fit).index)
+        known = landmarks_of_last(seen, count, fit, lambda: drawn_landmarks(seen, count, "uniform", fit).index)
         chosen = first_landmarks(seen, count, fit) if known is None else known[0]
         start = None if known is None else known[1][0]
         landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, clock)
@@ -74,8 +74,8 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
             left = attributes_of(fit, given, data, *left_out(span, landmarks, solution.x, data, fit))
         del span
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        claim = _claim(seen, landmarks, solution.x, fit)
-    trained = _finish(seen, landmarks, raw, numbers, solution, claim, fit)
+        claim = certificate(seen, landmarks, solution.x, fit)
+    trained = finish(seen, landmarks, raw, numbers, solution, claim, fit)
     trained.attributes.update(left)
     # unlike the gap of the records, their objective holds for the kernel itself
     return trained if claim is None else held_as_predicted(trained, claim, seen.kernel, data, fit, ("objective",))
@@ -144,10 +144,10 @@ def first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
     by_support = _by_support(fit, count, seen.data.rows)
     drawn = -(-count // FIRST_STRIDE) if by_support else count
-    return _drawn(seen, drawn, "uniform" if fit.own.choice == "support" else fit.own.choice, fit)
+    return drawn_landmarks(seen, drawn, "uniform" if fit.own.choice == "support" else fit.own.choice, fit)
 
 
-def _drawn(seen: KernelData, count: int, method: str, fit: ODMFit) -> Landmarks:
+def drawn_landmarks(seen: KernelData, count: int, method: str, fit: ODMFit) -> Landmarks:
     # residuals are computed on 20 rows per landmark, so few that a pass costs no more than Newton's
     return choose(seen.kernel, seen.pivots(count, method), count, method=method, seed=fit.run.seed, rows=20 * count)
 
@@ -253,7 +253,7 @@ def _fits(state: LandmarkState, r: int) -> bool:
     return shaped and min(state.drawn, state.steps) >= 0
 
 
-def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
+def certificate(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
     if not fit.own.certify and (seen.scaled is None or not is_cheap(data.rows, len(landmarks))):
@@ -301,12 +301,12 @@ def _certified(
     return Claim(point.primal, point.dual, 0.5 * square_norm, s)
 
 
-def _finish(
+def finish(
     seen: KernelData,
     landmarks: Landmarks,
     raw: Any,
     numbers: Array,
-    solution: PrimalSolution[SpanSums],
+    solution: PrimalSolution[Any],
     claim: Claim | None,
     fit: ODMFit,
 ) -> Trained:

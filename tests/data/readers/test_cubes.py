@@ -140,9 +140,7 @@ BAD = {
     "both": ((scene(), labels_of("floats")[0]), {"per_class": 1, "fraction": 0.5}, "choose one"),
     "none": ((scene(), labels_of("floats")[0]), {"per_class": 0}, "per_class must be a whole number"),
     "too many": ((scene(), labels_of("floats")[0]), {"fraction": 1.5}, r"fraction must be a float in the range \(0.0"),
-    "no labels": ((scene(), labels_of("floats")[0].where(False)), {}, "y has no labels"),
     "all missing": ((scene().where(False), labels_of("floats")[0]), {"per_class": 2}, "miss a feature"),
-    "another grid": ((scene(), labels_of("floats")[0][:3]), {}, "y has 3 entries along 'y', and X has 9"),
 }
 
 

@@ -55,6 +55,7 @@ def test_sparse_rows_are_never_dense_as_a_whole():
         ((scipy.sparse.csr_array(X), Y[:5]), "X: y has 5 rows where X has 200"),
         (scipy.sparse.csr_array([[1.0, np.nan]]), r"X: missing values in column 1 \(1 row\), first at row 0"),
         (scipy.sparse.csr_array([[1.0, np.inf]]), "X, row 0, column 1: infinity"),
+        (scipy.sparse.csr_array([[1e300, 0.0]]), r"X, row 0, column 0: 1e\+300 is too large for float32"),
     ],
 )
 def test_sparse_rows_that_cannot_be_read(source, message):

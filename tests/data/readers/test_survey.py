@@ -20,6 +20,7 @@ from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import rows_by
+from data.doors import through
 from data.reading import stored
 
 N = 120
@@ -109,30 +110,6 @@ def test_medians_of_more_columns_than_are_counted_at_a_time(monkeypatch):
 
 
 DOORS = ["frame", "csv", "csv.gz", "jsonl", "parquet", "feather", "stream", "dask", "polars"]
-
-
-def through(door: str, frame: pd.DataFrame, folder):
-    """The table as a source of this kind."""
-    path = folder / f"a.{door}"
-    if door.startswith("csv"):
-        frame.to_csv(path, index=False)
-    elif door == "jsonl":
-        frame.to_json(path, orient="records", lines=True, date_format="iso", double_precision=15)
-    elif door == "parquet":
-        frame.to_parquet(path, row_group_size=50)
-    elif door == "feather":
-        frame.to_feather(path)
-    elif door == "stream":
-        pyarrow = pytest.importorskip("pyarrow")
-        held = pyarrow.Table.from_pandas(frame)
-        return pyarrow.RecordBatchReader.from_batches(held.schema, held.to_batches(max_chunksize=50))
-    elif door == "dask":
-        return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
-    elif door == "polars":
-        return pytest.importorskip("polars").from_pandas(frame)
-    else:
-        return frame
-    return path
 
 
 @pytest.fixture(scope="module")

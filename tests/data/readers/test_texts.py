@@ -16,6 +16,7 @@ from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.layout import crc32c, seal
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
+from data.doors import through
 from data.reading import stored
 from small_stores import forge
 from small_texts import made_texts, pipeline, write_lines
@@ -34,20 +35,7 @@ def require_same(store: Store, expected) -> None:
 def held(kind: str, folder: Path):
     """The texts, with their topics and two columns more, as a source of this kind."""
     frame = pd.DataFrame({"id": range(len(TEXTS)), "topic": TOPICS, "body": TEXTS, "more": ["x"] * len(TEXTS)})
-    path = folder / f"docs.{kind}"
-    if kind == "jsonl":
-        return write_lines(path, **{name: frame[name].tolist() for name in frame})
-    if kind == "csv":
-        frame.to_csv(path, index=False)
-    elif kind == "parquet":
-        frame.to_parquet(path, row_group_size=100)
-    elif kind == "feather":
-        frame.to_feather(path)
-    elif kind == "dask":
-        return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
-    else:
-        return frame
-    return path
+    return through(kind, frame, folder)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "feather", "frame", "dask"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from dask_odm.data.rows.scaling import NUMPY_ENTRIES, SCALINGS, Scaling
+from dask_odm.data.rows.scaling import NUMPY_ENTRIES, SCALINGS, Scaling, Stretch, load_scaling
 from dask_odm.data.store.statistics import Statistics
 
 
@@ -109,3 +109,28 @@ def test_features_at_rest_become_zero(method):
     assert (rested(X) == 0).mean(axis=0).round(1).tolist() == [0.7, 0.0, 0.0, 0.7]
     np.testing.assert_array_equal(rested.factor, scaling.factor)
     np.testing.assert_array_equal(rested.shift[1:3], scaling.shift[1:3])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_matrix_turns_scaled_rows_one_by_one_and_is_kept_in_files(tmp_path, dtype):
+    X = rows(dtype)
+    matrix = np.random.default_rng(1).normal(size=(4, 4))
+    matrix += matrix.T
+    affine = Scaling.from_statistics(statistics(X), "standard", centre=True)
+    scaling = affine.stretched(Stretch(matrix))
+    found = scaling(X)
+    np.testing.assert_allclose(found, affine(X) @ matrix, rtol=0, atol=1e-5 if dtype == "float32" else 1e-12)
+    np.testing.assert_array_equal(scaling(X[7:8]), found[7:8])  # whatever rows are beside it
+    scaling.save(str(tmp_path / "s.npy"))
+    np.testing.assert_array_equal(load_scaling(str(tmp_path / "s.npy"))(X), found)
+    np.testing.assert_array_equal(Scaling.of_arrays(scaling.arrays())(X), found)
+    assert (np.abs(found) <= scaling.farthest(statistics(X)) * 1.0001).all()
+    with pytest.raises(ValueError, match=r"metric of shape \(3, 4\) for 4 features"):
+        Scaling.of_arrays(scaling.arrays() | {"metric": matrix[:3]})
+
+
+def test_factors_of_a_metric_are_those_of_the_scaling():
+    X = rows()
+    affine = Scaling.from_statistics(statistics(X), "standard", centre=True)
+    found = affine.stretched(Stretch(np.array([1.0, 2.0, 0.0, 0.5])))(X)
+    np.testing.assert_allclose(found, affine(X) * [1.0, 2.0, 0.0, 0.5], atol=1e-12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 
@@ -155,20 +154,6 @@ def test_unsorted_and_repeated_columns_are_put_in_order(tmp_path):
     (block,) = store.blocks()
     assert block.X.indices.tolist() == [1, 4]
     assert block.X.data.tolist() == [2.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (csr_array([[0.0, np.nan]]), r"missing values in column 1 \(1 row\), first at row 0"),
-        (csr_array([[1.0, 0.0], [0.0, np.inf]]), "row 1, column 1: infinity"),
-        (csr_array([[1e300, 0.0]]), "row 0, column 0: 1e\\+300 is too large for float32"),
-    ],
-)
-def test_what_cannot_be_stored_is_named(tmp_path, rows, message):
-    with pytest.raises(InputError, match=message):
-        ingest((rows, np.arange(rows.shape[0])), tmp_path / "a.zarr", sparse=True)
-    assert not list(tmp_path.iterdir())
 
 
 def test_rows_are_sparse_for_all_or_none(tmp_path):
@@ -379,12 +364,3 @@ def test_a_pass_takes_little_memory(tmp_path):
     store = ingest((X, np.arange(20_000) % 2), tmp_path / "a.zarr")
     _, peak = traced(read_whole, store)
     assert peak < 3 * store.chunk_nbytes + 500_000 < X.nnz * 8
-
-
-def test_standard_input_in_one_pass(tmp_path, monkeypatch):
-    X, y = sparse_rows()
-    text = io.BytesIO()
-    dump_svmlight_file(X, y, text, zero_based=False)
-    monkeypatch.setattr("sys.stdin", type("", (), {"buffer": io.BytesIO(text.getvalue())}))
-    store = ingest("-", tmp_path / "a.zarr", n_features=FEATURES, dtype="float64", format="libsvm")
-    assert abs(rows_of(store) - X).max() < 1e-12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -21,6 +20,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.models.linear_model import LinearModel
 from small_problems import SETTINGS
+from traced import traced
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 EVERY_FORM = pytest.mark.parametrize("form", ["dense", "csr"])
@@ -254,21 +254,6 @@ def test_the_gap_is_half_the_squared_gradient(setting, form, bias):
 
 
 @EVERY_FORM
-@pytest.mark.parametrize("d", [4, 74])
-def test_rows_without_a_label_are_as_if_they_were_not_there(form, d):
-    c = case(d=d, form=form, unknown=True, weighted=True)
-    kept = c.codes >= 0
-    assert 0 < kept.sum() < len(kept)
-    less = Case(c.X[kept], c.codes[kept], c.weight[kept], c.features, c.loss, form)
-    w = somewhere(c)
-    for curvature in ("full", "diagonal", "none"):
-        one, two = (x.problem().sums(w, curvature) for x in (c, less))
-        assert one.loss == pytest.approx(two.loss, rel=1e-12)
-        np.testing.assert_allclose(one.dual_image, two.dual_image, atol=1e-10)
-        np.testing.assert_allclose(one.curvature, two.curvature, atol=1e-9)
-
-
-@EVERY_FORM
 def test_weights_of_scaled_rows_and_of_raw_rows_give_the_same_scores(form):
     c = case(form=form, scaled=True, bias=2.0)
     w = somewhere(c)
@@ -385,11 +370,9 @@ def test_wide_sparse_rows_are_made_dense_a_few_at_a_time():
     block = RowBlock(X, rng.integers(0, 2, n).astype(np.int8), np.empty(0))
     query = Query(FeatureMap(d, 0.0), BandLoss(ODMSettings(10.0, 0.5, 0.2), float(n)), np.zeros(d))
     inverse = rng.normal(size=(d, d))
-    tracemalloc.start()
-    (found,) = query.leverages([block], inverse)
-    total = sum(features.sum(axis=0) for _, features in query.feature_rows(block))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 10_000_000 < 8 * n * d
+    query.leverages([block], inverse)  # compiles
+    (found,), peak = traced(query.leverages, [block], inverse)
+    total, more = traced(lambda: sum(features.sum(axis=0) for _, features in query.feature_rows(block)))
+    assert max(peak, more) < 10_000_000 < 8 * n * d
     np.testing.assert_allclose(found[1], ((X @ inverse.T) ** 2).sum(axis=1), rtol=1e-9)
     np.testing.assert_allclose(total, X.sum(axis=0), atol=1e-9)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from dask_odm.data.store.records import read_record
-from dask_odm.errors import StoreError
 from dask_odm.events import LevelFinished
 from dask_odm.learning.training.checkpoints import open_checkpoint, save_checkpoint
 
@@ -30,63 +24,6 @@ def number_of(path: Path) -> int | None:
     """Number of the level in a checkpoint, or None if there is no checkpoint."""
     found = open_checkpoint(path)
     return None if found is None else found.attributes["level"]
-
-
-def test_a_damaged_checkpoint_is_not_taken_for_none(tmp_path):
-    target = tmp_path / "c.zarr"
-    assert number_of(target) is None
-    assert number_of(tmp_path / "no/c.zarr") is None
-    save_checkpoint(target, *level(1.0, 1))
-    with pytest.raises(StoreError, match=r"c\.zarr' is a checkpoint, not a model"):
-        read_record(target, "model")
-    (target / "dual/c/0/0").write_bytes(b"")
-    with pytest.raises(
-        StoreError, match=r"checkpoint .*'dual', chunk 0/0: truncated.*; remove it and start the fit afresh"
-    ):
-        open_checkpoint(target)
-
-
-KILLED = """
-import os, sys
-from dask_odm.learning.training.checkpoints import open_checkpoint, save_checkpoint
-
-def deadly(function, moment, calls=[0]):
-    def call(*args, **kwargs):
-        calls[0] += 1
-        if calls[0] == moment:
-            os._exit(9)
-        return function(*args, **kwargs)
-    return call
-
-target, moment, status = sys.argv[1], 0, 9
-first = open_checkpoint(target)
-arrays, attributes = {name: first.array(name) for name in first.arrays}, first.attributes
-while status:
-    moment += 1
-    save_checkpoint(target, arrays, attributes | {"level": 1})
-    child = os.fork()
-    if not child:
-        for name in ("rename", "replace", "mkdir", "fsync", "rmdir", "unlink"):
-            setattr(os, name, deadly(getattr(os, name), moment))
-        save_checkpoint(target, arrays, attributes | {"level": 0})
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    found = open_checkpoint(target)
-    assert found.array("dual").tobytes() == arrays["dual"].tobytes()
-    print(found.attributes["level"], end="")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_at_any_moment_a_sound_checkpoint_is_left(tmp_path):
-    """The process dies at its n-th call that changes the folder; a reader finds the old level, later the new."""
-    save_checkpoint(tmp_path / "c.zarr", *level(1.0, 1))
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "c.zarr")], capture_output=True, text=True, check=False
-    )
-    assert re.fullmatch("1{20,}0+", done.stdout), done
-    assert os.listdir(tmp_path) == ["c.zarr"]
 
 
 def test_between_the_two_renames_the_checkpoint_is_found(tmp_path):

@@ -9,7 +9,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, ODMRegressor
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.datasets import make_chessboard
 from dask_odm.errors import InputError, MemoryLimitError
@@ -65,6 +65,19 @@ def narrow(**parameters: object) -> ODMClassifier:
 def with_landmarks(count: int, model: ODMClassifier) -> ODMClassifier:
     """Return the model whose fit has fewer landmarks than "auto" has."""
     return model.set_params(solver=Landmark(count))
+
+
+@pytest.mark.parametrize(("waves", "name"), [(8.0, "cells"), (0.2, "landmark")])
+def test_numbers_are_judged_by_what_a_solver_loses_on_other_rows(waves, name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 4))
+    y = np.sin(waves * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=len(X))
+    fit = ODMRegressor(gamma=waves / 8, upsilon=0.5, solver=Landmark(200), random_state=0)
+    data = MemoryData.of(run := FitRun.of(fit), X, y - y.mean(), np.ones(len(y)), ())
+    choice, _ = choose_by_trials(LANDMARK, data, fit._settings(run).for_data(data))
+    assert choice.solver == name
+    more = "less" if name == "cells" else "more"
+    assert re.search(rf"'cells' loses [\d.]+% ± [\d.]+% {more} on the others", choice.why)
 
 
 def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog, monkeypatch):

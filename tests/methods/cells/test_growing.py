@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.methods.cells.growing import grow, levels_of, rows_within
 from dask_odm.models.cell_model import CellTree
+from traced import traced
 
 
 def walked(tree: CellTree, x: np.ndarray) -> int:
@@ -89,10 +88,9 @@ def test_a_tree_depends_on_rows_and_seed_alone():
 
 def test_directions_of_wide_rows_are_found_from_few_of_them():
     X = np.random.default_rng(0).normal(size=(300, 50_000)).astype(np.float32)
-    tracemalloc.start()
-    assert grow(X, 200, 0)[0].count == 2
-    assert tracemalloc.get_traced_memory()[1] < 2.5 * COPIED_BYTES, "rows in float64, and centred"
-    tracemalloc.stop()
+    (tree, *_), peak = traced(grow, X, 200, 0)
+    assert tree.count == 2
+    assert peak < 2.5 * COPIED_BYTES, "rows in float64, and centred"
 
 
 def test_grafted_trees_divide_cells():

@@ -10,6 +10,7 @@ from dask_odm import ODMClassifierCV, StoreError, load_model
 from dask_odm.events import IterationFinished
 from dask_odm.solvers import Cells
 from small_stores import store_of
+from stopping import StoppedError, stop_at
 
 AXES = {"gammas": [1.0, 10.0, 100.0], "lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.1, 0.4]}
 SETTINGS = {**AXES, "scale": None, "tol": 1e-6, "random_state": 0}
@@ -42,7 +43,7 @@ def test_a_cell_is_what_a_search_of_its_rows_alone_finds(classes):
             scores.append(1.0)
             continue
         own = SETTINGS | {"lams": [lam * rows.sum() / len(y) for lam in AXES["lams"]]}
-        alone = ODMClassifierCV(solver="exact", **own).fit(X[rows], y[rows])
+        alone = ODMClassifierCV("rbf", solver="exact", **own).fit(X[rows], y[rows])
         expected = [alone.best_params_[name] for name in NAMES]
         expected[1] *= len(y) / rows.sum()
         np.testing.assert_allclose(found[:, cell], expected, rtol=1e-12)
@@ -84,15 +85,9 @@ def test_goes_on_from_a_checkpoint_of_the_same_values(tmp_path):
     def model(**more):
         return ODMClassifierCV(solver=Cells(70, settings="each"), **SETTINGS | more)
 
-    class StopError(Exception):
-        pass
-
-    def stop(event):
-        if isinstance(event, IterationFinished) and event.iteration == 2:
-            raise StopError
-
+    stop = stop_at(1, lambda event: isinstance(event, IterationFinished) and event.iteration == 2)
     more = {"checkpoint": str(tmp_path / "fit.zarr")}
-    with pytest.raises(StopError):
+    with pytest.raises(StoppedError):
         model(callbacks=[stop], **more).fit(X, y)
     heard: list[IterationFinished] = []
     again = model(resume=True, callbacks=[heard.append], **more).fit(X, y)

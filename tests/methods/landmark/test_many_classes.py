@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm import ODMClassifier
 from dask_odm.kernels.pivots import RACES, UniformRace
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.landmark import many_classes
@@ -209,9 +209,3 @@ def test_rows_are_left_out_as_by_exact_machines(rows, scheme, tmp_path):
 def test_an_early_end_is_a_warning(rows):
     with pytest.warns(UserWarning, match="5 of 5 machines stopped short"):
         model(max_iter=1, multi_class="ovr").fit(*rows)
-
-
-def test_refused(rows):
-    X, y = rows
-    with pytest.raises(MemoryLimitError):
-        model(memory_limit="300 kB").fit(X, y)

@@ -118,14 +118,3 @@ def test_support_is_drawn_by_dual_variables_and_the_rest_after_it(settings):
     likely, others, none = (drawn[mask].mean() for mask in (duals > middle, (duals > 0) & (duals < middle), duals == 0))
     assert likely > 1.5 * others > 0
     assert none < 0.1 * likely
-
-
-def test_all_rows_are_a_sample_of_themselves():
-    case = Case(40, 10)
-    curvature = case.losses.curvature(case.margins(case.a))
-    sample = case.span().sums(case.a, Draw(40, 0)).sample
-    assert sample is not None
-    rows, _, weight = sample.weighted()
-    active = np.flatnonzero(curvature)
-    np.testing.assert_allclose(np.sort(weight), np.sort(curvature[active]))
-    assert {x.tobytes() for x in rows} == {x.tobytes() for x in case.X[case.known][active]}

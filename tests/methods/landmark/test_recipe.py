@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
@@ -18,6 +16,7 @@ from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery
 from dask_odm.methods.landmark.solver import carried_over, rough_solution, solve_landmark, start_rows
 from dask_odm.solvers import Landmark
+from traced import traced
 
 SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0, "scale": None}
 
@@ -108,11 +107,6 @@ def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
         )
 
     fit()  # compiles
-    tracemalloc.start()
-    try:
-        fit()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    _, peak = traced(fit)
     projected = LandmarkMemory(r, n, d, 4).solve() + 4 * 8 * n
     assert projected / 4 < peak <= projected + 2 * TILE_BYTES, "a buffer of tiles a thread is not filled by few rows"

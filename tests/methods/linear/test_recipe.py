@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 from sklearn.preprocessing import StandardScaler
 
 from dask_odm import ODMClassifier
-from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from small_problems import blobs
 
@@ -38,23 +35,6 @@ def test_more_features_than_are_solved_exactly(form):
     np.testing.assert_allclose(inexact.coef_[:, :30], exact.coef_, atol=1e-4)
     assert inexact.dual_gap_ <= 1e-11
     assert inexact.history_[-1]["passes"] > exact.history_[-1]["passes"]
-
-
-def test_attributes(rows):
-    heard: list = []
-    model = ODMClassifier("linear", **ODM, tol=1e-8, callbacks=[heard.append]).fit(*rows)
-    assert model.coef_.shape == (1, 3)
-    assert model.intercept_.shape == (1,)
-    assert not any(hasattr(model, name) for name in ("support_", "support_vectors_", "dual_coef_"))
-    assert type(model.dual_gap_) is float
-    assert model.dual_gap_ == model.history_[-1]["gap"] <= 1e-8
-    assert {"iteration", "gap", "objective", "passes", "seconds"} <= set(model.history_[0])
-    assert [step["iteration"] for step in model.history_] == list(range(len(model.history_)))
-    assert model.n_iter_ == len(model.history_) - 1 >= 1
-    json.dumps(model.history_)
-    told = [vars(event) for event in heard if isinstance(event, IterationFinished)]
-    figures = ("iteration", "gap", "objective", "passes", "seconds")
-    assert [[r[f] for f in figures] for r in told] == [[r[f] for f in figures] for r in model.history_]
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])

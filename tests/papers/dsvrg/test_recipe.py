@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import dask
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import ODMClassifier
-from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.events import IterationFinished
+from dask_odm.errors import InputError
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.solvers import CSVRG, DSVRG
 from small_problems import blobs
@@ -63,15 +60,8 @@ def test_is_the_primal_optimum(rows, solver, scale, fit_intercept):
 
 
 def test_history(rows):
-    heard: list = []
-    model = made(DSVRG(n_partitions=5, stage_steps=30), scale="minmax", tol=1e-4, callbacks=[heard.append]).fit(*rows)
-    json.dumps(model.history_)
-    told = [e for e in heard if isinstance(e, IterationFinished)]
-    choice = {"solver": "dsvrg", "why": "asked for"}
-    assert choice.items() <= model.history_[0].items()
-    for event, record in zip(told, model.history_, strict=True):
-        assert record | {name: value for name, value in vars(event).items() if name in record} == record
-    assert [r["iteration"] for r in model.history_] == list(range(len(told)))
+    model = made(DSVRG(n_partitions=5, stage_steps=30), scale="minmax", tol=1e-4).fit(*rows)
+    assert {"solver": "dsvrg", "why": "asked for"}.items() <= model.history_[0].items()
     assert [r["hops"] for r in model.history_[:4]] == [0, 5, 10, 15]
     # a full pass, one for the step size, 5 times 30 of 400 rows
     assert [r["passes"] for r in model.history_[:3]] == pytest.approx([1.0, 3.375, 4.75])
@@ -108,15 +98,6 @@ def test_a_store_too_large_for_memory(rows, tmp_path, monkeypatch, solver):
     with pytest.raises(InputError, match=rf"solver='{solver}' works in memory, .* Use solver='dsvrg' or 'newton'"):
         made(solver).fit(store.path)
     assert made("dsvrg", scale="minmax", tol=1e-3).fit(store.path).dual_gap_ <= 1e-3
-
-
-def test_memory_and_partitions(rows, tmp_path):
-    with pytest.raises(MemoryLimitError, match="of the ring needs"):
-        made("dsvrg", memory_limit="1MB").fit(*rows)
-    with pytest.raises(InputError, match="n_partitions must be at most the number of rows, 400"):
-        made(DSVRG(n_partitions=401)).fit(*rows)
-    with pytest.raises(InputError, match="n_partitions must be at most the number of rows, 400"):
-        made(DSVRG(n_partitions=401)).fit(store_of(tmp_path / "a.zarr", *rows).path)
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")

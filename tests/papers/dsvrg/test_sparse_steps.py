@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from scipy.sparse import random_array
@@ -12,6 +10,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.papers.dsvrg.solver import stiffest_of, walk_rows
+from traced import traced
 
 N = 200
 LOSS = BandLoss(ODMSettings(300.0, 0.4, 0.2), float(N))
@@ -69,8 +68,6 @@ def test_no_array_of_all_features_is_made_for_a_row():
     peaks = []
     for count in (1, 2000):
         order = np.arange(count) % N
-        tracemalloc.start()
-        walk_rows(FeatureMap(100_000, 0.0), LOSS, N, [((X, codes, weight), order)], w, w, 1e-6)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        parts = [((X, codes, weight), order)]
+        peaks.append(traced(walk_rows, FeatureMap(100_000, 0.0), LOSS, N, parts, w, w, 1e-6)[1])
     assert peaks[1] < 1.1 * peaks[0] < 1.1 * 100_000 * 8 * 16  # bytes of sixteen vectors, as tasks project

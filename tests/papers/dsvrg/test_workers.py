@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -29,6 +28,7 @@ from dask_odm.papers.dsvrg.solver import SVRG
 from dask_odm.papers.dsvrg.workers import Ring, RingJob, ring_partitions, visits
 from small_problems import blobs
 from small_stores import store_of
+from traced import traced
 
 HERE = Cluster(None, 1, 2, 1 << 31, 1 << 31)
 ODM = ODMSettings(200.0, 0.3, 0.2)
@@ -148,12 +148,9 @@ def peak_of(task: str, job: RingJob) -> int:
     """Most bytes that a task takes."""
     w = np.zeros(job.features.k)
     Ring(job, HERE)  # compiles
-    tracemalloc.start()
-    try:
-        ring.sum_partition(job, w, 0) if task == "gradient" else ring.walk_partition(w, job, w, w, 1e-6, 0, 0)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    if task == "gradient":
+        return traced(ring.sum_partition, job, w, 0)[1]
+    return traced(ring.walk_partition, w, job, w, w, 1e-6, 0, 0)[1]
 
 
 @pytest.mark.slow
@@ -190,14 +187,6 @@ def test_memory_of_sparse_rows_counts_entries(tmp_path):
 def bits(model: ODMClassifier) -> list:
     figures = [[r[name] for name in ("gap", "objective", "passes", "hops")] for r in model.history_]
     return [model.coef_.tobytes(), model.intercept_.tobytes(), figures]
-
-
-@pytest.fixture(scope="module")
-def in_process(store, without_workers):
-    with without_workers():
-        model = ODMClassifier("linear", **SETTINGS).fit(store.path)
-    assert len(model.history_) > 4
-    return bits(model)
 
 
 def test_hops_go_round_the_workers(client):

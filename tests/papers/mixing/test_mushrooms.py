@@ -32,19 +32,15 @@ def test_clean_shards(mushrooms):
     assert model.suspects_ == []
 
 
-def test_thirty_flipped_shards(mushrooms):
-    model, accuracy, bad = fitted(mushrooms, "beta", flipped=30)
-    assert accuracy >= 0.985
-    assert model.shard_weights_[-1][bad].sum() < 0.05
-    assert len(set(model.suspects_) & set(bad)) >= 0.95 * len(bad)
-    assert set(model.suspects_) <= set(bad)
-
-
-def test_eighty_random_shards(mushrooms):
-    _, alike, _ = fitted(mushrooms, "kl", random=80)
-    model, accuracy, bad = fitted(mushrooms, "beta", random=80)
-    assert accuracy >= 0.98
-    assert alike < 0.96
+@pytest.mark.parametrize("what", [{"flipped": 30}, {"random": 80}], ids=str)
+def test_flipped_and_random_shards(mushrooms, what):
+    model, accuracy, bad = fitted(mushrooms, "beta", **what)
+    if "flipped" in what:
+        assert accuracy >= 0.985
+        assert model.shard_weights_[-1][bad].sum() < 0.05
+    else:
+        assert accuracy >= 0.98
+        assert fitted(mushrooms, "kl", **what)[1] < 0.96
     assert len(set(model.suspects_) & set(bad)) >= 0.95 * len(bad)
     assert set(model.suspects_) <= set(bad)
 

@@ -9,7 +9,6 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 
 from dask_odm import SaddleSVC
-from dask_odm.errors import InputError
 from small_problems import blobs
 from small_stores import store_of
 
@@ -50,16 +49,3 @@ def test_over_a_store_down_to_hulls_that_overlap(tmp_path, monkeypatch):
         models = SaddleSVC(tol=1e-6).alpha_path(path, alphas=[None, 0.8, 1.0])
     assert [each.margin_ > 0 for each in models] == [False, True, True]
     assert models[1].margin_ == pytest.approx(SaddleSVC(0.8, tol=1e-6).fit(path).margin_, rel=1e-5)
-
-
-def test_what_is_no_path_is_refused(cancer, tmp_path):
-    X, y = cancer
-    for settings, alphas in (({}, []), ({"kernel": "rbf"}, [0.5]), ({"solver": "gilbert"}, [0.5])):
-        with pytest.raises(InputError, match="alpha_path takes one alpha at least, and needs kernel='linear'"):
-            SaddleSVC(**settings).alpha_path(X, y, alphas=alphas)
-    with pytest.raises(InputError, match="'alpha'"):
-        SaddleSVC().alpha_path(X, y, alphas=[0.5, 1.5])
-    with pytest.raises(InputError, match="alphas must be a sequence of numbers or None"):
-        SaddleSVC().alpha_path(X, y, alphas=0.5)
-    with pytest.raises(InputError, match="no checkpoint"):
-        SaddleSVC(checkpoint=tmp_path / "c.zarr").alpha_path(X, y, alphas=[0.9])

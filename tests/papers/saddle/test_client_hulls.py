@@ -38,16 +38,12 @@ def test_a_vertex_is_that_of_all_rows_together(start):
             w = w + 0.01 * np.linalg.norm(w) * rng.standard_normal(X.shape[1])
 
 
-def test_more_than_thousands_of_rows_of_one_score_are_settled():
-    X, y = np.repeat([[0.0], [1.0], [1.0 + 1e-13], [5.0]], 3000, axis=0), np.tile([1.0, -1.0], 6000)
-    for alpha in (0.3, 0.5, 0.9):
-        expected, found = hulls(X, y, alpha).vertex(np.ones(1)), by_clients(X, y, alpha, count=5).vertex(np.ones(1))
-        np.testing.assert_allclose(found.points, expected.points, rtol=1e-12)
-
-
-@pytest.mark.parametrize("small", [0.0, 1e-310, 1e-120])
-def test_scores_of_zero_and_nearly_so_are_one(small):
-    X, y = np.repeat([[0.0], [small], [-1.0], [3.0]], 20, axis=0), np.tile([1.0, -1.0], 40)
+@pytest.mark.parametrize(
+    ("scores", "times"),
+    [((0.0, 1.0, 1.0 + 1e-13, 5.0), 3000), *(((0.0, small, -1.0, 3.0), 20) for small in (0.0, 1e-310, 1e-120))],
+)
+def test_scores_of_thousands_of_rows_and_nearly_so_are_one(scores, times):
+    X, y = np.repeat(np.array(scores)[:, None], times, axis=0), np.tile([1.0, -1.0], 2 * times)
     for alpha in (0.3, 0.5, 0.9):
         expected, found = hulls(X, y, alpha).vertex(np.ones(1)), by_clients(X, y, alpha, count=5).vertex(np.ones(1))
         np.testing.assert_allclose(found.points, expected.points, rtol=1e-12, atol=1e-100)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from scipy.linalg import hadamard as hadamard_matrix
@@ -14,6 +12,7 @@ from dask_odm.papers.saddle.client_rows import Preparation, hadamard, look_along
 from dask_odm.papers.saddle.weighted_quantile import Look
 from hull_problems import hulls
 from small_problems import blobs
+from traced import traced
 
 
 @pytest.mark.parametrize("block_size", [None, 1, 3])
@@ -40,11 +39,9 @@ def test_the_memory_of_a_client_is_projected(block_size, form):
     preparation, codes = Preparation.of(hulls(X, y, 0.8), block_size, seed=1), (y > 0).astype(np.int8)
     look = Look.first(np.ones(preparation.size), 1.0, 16, np.empty(0))
     look_along(preparation([RowBlock(X[:9], codes[:9], np.empty(0))]), None, np.ones(preparation.size), look)
-    tracemalloc.start()
-    rows = preparation([RowBlock(X, codes, np.empty(0))])
-    look_along(rows, None, np.ones(rows.size), look)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = traced(
+        lambda: look_along(preparation([RowBlock(X, codes, np.empty(0))]), None, np.ones(preparation.size), look)
+    )
     projected = preparation.nbytes(X, 20_000)
     assert 0.3 * projected < peak < projected
 

@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import NuSVC
 
 from dask_odm import SaddleSVC
-from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.solvers import MNP
 from small_problems import blobs
 
@@ -48,11 +47,3 @@ def test_hulls_that_overlap_in_the_span_are_told(rows):
         model = SaddleSVC(0.05, kernel="rbf", solver=MNP(3)).fit(X, y)
     assert np.isfinite(model.decision_function(X)).all()
     assert model.margin_ == 0
-
-
-def test_what_does_not_go_together_is_refused(rows):
-    X, y = rows
-    with pytest.raises(InputError, match="solver='saddle' is for kernel='linear'"):
-        SaddleSVC(kernel="rbf", solver="saddle").fit(X, y)
-    with pytest.raises(MemoryLimitError, match="160 rows at 160 landmarks"):
-        SaddleSVC(kernel="rbf", memory_limit=100_000).fit(X, y)

@@ -8,7 +8,6 @@ from sklearn.datasets import load_iris
 
 from dask_odm.papers.saddle.feasibility import lower_bound
 from dask_odm.papers.saddle.nearest_point import (
-    CorralState,
     find_nearest_point,
     remove_column,
     solve_transposed,
@@ -81,18 +80,6 @@ def test_hulls_that_overlap_end_at_once(streamed):
     assert found.lower == 0
     assert found.upper < 1e-15
     assert len(found.history) < 60
-
-
-def test_a_run_goes_on_from_its_state_to_the_same_bits():
-    X, y = apart(n=300, d=20, distance=2.0)
-    states: list[CorralState] = []
-    whole = find_nearest_point(hulls(X, y, 0.5), tol=1e-10, max_iter=500, on_state=states.append)
-    for state in states[:: max(1, len(states) // 3)]:
-        again = find_nearest_point(hulls(X, y, 0.5), tol=1e-10, max_iter=500, resume=state)
-        np.testing.assert_array_equal(again.points, whole.points)
-        np.testing.assert_array_equal(again.support, whole.support)
-        assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
-        assert [r["passes"] for r in again.history] == [r["passes"] for r in whole.history]
 
 
 def test_a_column_goes_from_a_factor_and_systems_are_solved_by_it():

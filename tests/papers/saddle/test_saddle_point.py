@@ -6,7 +6,6 @@ import copy
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dask_odm.papers.saddle.nearest_point import find_nearest_point
 from dask_odm.papers.saddle.saddle_point import SWEEPS, SaddleState, solve_saddle_point
@@ -79,24 +78,6 @@ def test_bounds_enclose_the_distance_all_along(alpha, weighted, block_size):
     for record in found.history:
         assert record["lower"] <= best * (1 + 1e-12)
         assert record["objective"] >= best * (1 - 1e-12)
-
-
-def test_a_weight_of_two_is_a_row_twice_at_the_caps():
-    X, y = apart(60)
-    weight = np.random.default_rng(1).integers(1, 3, 60).astype(float)
-    again = np.repeat(np.arange(60), weight.astype(int))
-    once, twice = (
-        solved(*rows, tol=1e-6, max_iter=20_000)[0] for rows in ((X, y, 0.5, weight), (X[again], y[again], 0.5))
-    )
-    assert once.converged
-    assert once.upper == pytest.approx(twice.upper, rel=2e-6)
-
-
-def test_sparse_rows_take_the_same_steps():
-    X, y = apart()
-    X[np.abs(X) < 0.5] = 0.0
-    dense, sparse = (solved(form(X), y, 0.5, count=3, tol=1e-9, max_iter=SWEEPS)[1] for form in (np.asarray, csr_array))
-    np.testing.assert_allclose(sparse, dense, rtol=0, atol=1e-12)
 
 
 @ALPHAS

@@ -15,6 +15,7 @@ from dask_odm.papers.sodm import recipe as sodm
 from dask_odm.solvers import SODM
 from small_problems import SmallProblem, blobs
 from small_stores import store_of
+from stopping import StoppedError, stop_at
 
 SETTINGS = {"gamma": 0.5, "lam": 1e4, "upsilon": 0.3, "theta": 0.1, "random_state": 0, "scale": None}
 ROWS = 1300
@@ -107,21 +108,6 @@ def test_fits_of_small_roots_are_nodes(rows):
     assert not any(isinstance(event, IterationFinished) for event in heard)
 
 
-class StoppedError(Exception):
-    pass
-
-
-def stop_when(kind: type, count: int):
-    seen: list = []
-
-    def stop(event: object) -> None:
-        seen.extend([event] * isinstance(event, kind))
-        if len(seen) == count:
-            raise StoppedError
-
-    return stop
-
-
 def bits(model: ODMClassifier) -> list:
     arrays = [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
     return [*arrays, model.dual_gap_, [(r["gap"], r["start_gap"], r["objective"]) for r in model.history_]]
@@ -132,7 +118,7 @@ def test_going_on_from_a_checkpoint_gives_the_same_bits(rows, tmp_path, kind, co
     path = str(tmp_path / "c.zarr")
     whole = bits(fit(SODM(4), *rows))
     with pytest.raises(StoppedError):
-        fit(SODM(4), *rows, checkpoint=path, callbacks=[stop_when(kind, count)])
+        fit(SODM(4), *rows, checkpoint=path, callbacks=[stop_at(count, kind)])
     assert bits(fit(SODM(4), *rows, checkpoint=path, resume=True)) == whole
     heard: list = []
     again = fit(SODM(4), *rows, checkpoint=path, resume=True, callbacks=[heard.append])

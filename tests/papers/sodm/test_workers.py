@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import reference
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError, MemoryLimitError
@@ -216,19 +215,6 @@ def test_solve_whole_is_the_tree_of_one_partition():
     assert [type(e).__name__ for e in heard] == ["PartitionSolved", "LevelFinished"]
 
 
-def test_too_little_memory_is_found_before_anything_runs():
-    p = small_problem(400)
-    heard: list = []
-    with (
-        listen(heard.append),
-        pytest.raises(
-            MemoryLimitError, match=r"Solving 4 partitions of up to 100 rows .* needs \d+\.\d+ kiB .* only 9.77 kiB"
-        ),
-    ):
-        grow(make_job(p, 4), Cluster(None, 1, 1, 10_000, 10_000))
-    assert heard == []
-
-
 def test_partitions_for():
     assert partitions_for(1000, None, 4, 1000) == 1
     assert partitions_for(1001, None, 4, 1000) == 4
@@ -239,27 +225,6 @@ def test_partitions_for():
 
 
 # Nodes that hold part of the rows ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("setting", [(1e3, 0.3, 0.4), (50.0, 0.5, 0.2)])
-def test_a_cascade_hands_up_what_counts(setting):
-    """As a slow one does, and with the optimum of the rows that came to the root."""
-    p = small_problem(240, setting)
-    job = replace(make_job(p, 8), pass_up=pass_support)
-    numbers = np.split(job.partitions.row_numbers(0, 8), np.cumsum(job.partitions.counts)[:-1])
-    expected, levels = reference.cascade(p.K, p.y, numbers, 2, *setting)
-    result = grow(job, fan_in=2)
-    s = in_row_order(job, result.dual[0])
-    np.testing.assert_allclose(s, expected, atol=1e-7 * np.abs(expected).max())
-    assert [entry["rows"] for entry in result.history] == [sum(map(len, nodes)) for nodes in levels]
-    (root,) = levels[-1]
-    assert 20 < len(root) < 200, "the case is made so that rows stay behind"
-    lam, *band = setting
-    of_root = SmallProblem(p.kernel, p.X[root], p.y[root], p.weight[root], lam * len(root) / 240, *band)
-    _, objective = of_root.optimum()
-    assert result.history[-1]["objective"] == pytest.approx(objective, rel=1e-9)
-    assert of_root.dual(s[root]) == pytest.approx(objective, rel=1e-9)
-    assert result.gap < 1e-8
 
 
 def test_a_level_partitioned_as_before_changes_no_bit():

@@ -1,0 +1,292 @@
+"""A metric that is learned from labels: the kernel sees T x, where T stretches the directions in which labels change.
+
+A machine over landmarks is fitted to a sample. The average outer product of its gradients (AGOP), by scaled features,
+is T² of the next round, up to a factor that keeps the mean squared distance of rows, so that γ keeps its meaning. A
+share of the sample is held out of all fits. The round that predicts it best is kept; the first one has no metric.
+
+Source: Radhakrishnan, Beaglehole, Pandit, Belkin: *Mechanism for feature learning in neural networks and
+backpropagation-free machine learning models*, Science 383, 2024. Beaglehole, Holzmüller, Radhakrishnan, Belkin: *xRFM*,
+arXiv 2508.10053, 2025, has it for tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.linalg import eigh
+
+from dask_odm.data.rows.scaling import Stretch
+from dask_odm.errors import InputError
+from dask_odm.events import Progress, report
+from dask_odm.kernels.base import BLOCK
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.nystrom_features import landmark_weights
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.csr_rows import CSRRows
+from dask_odm.linalg.jit import compiled_in_order
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.trials import Splits, TrialRows, trial_bytes, trial_landmarks
+from dask_odm.methods.settings import Metric
+from dask_odm.models.kernel_model import most_rows
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+F = TypeVar("F", bound=ODMFit)
+Band = tuple[float, float, float]  # λ/M, υ, θ
+HELD_OUT = 0.2  # share of the sample that judges rounds
+# Share of the mean squared slope that every column gets; covtype loses .002 with 1e-3, a7a and cod-rna nothing.
+RIDGE = 1e-2
+MOST_FEATURES = 1000  # of a matrix, which has 8 MB then
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMetric:
+    """What rounds found: the ``metric`` of scaled features, None if none is better, and the γ for it.
+
+    ``importances`` (d,) are mean squared gradients along the features, in units of their deviation; their sum is 1.
+    """
+
+    metric: Stretch | None
+    gamma: float
+    importances: Array
+
+
+def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
+    """Return the settings of a fit with the metric that they ask for, learned, and the fitted attributes of it."""
+    if fit.metric is None:
+        return fit, {}
+    band = fit.odm.lam / data.total_weight, fit.odm.upsilon, fit.odm.theta
+    asked = Metric(fit.metric) if isinstance(fit.metric, str) else fit.metric
+    found = learn_metric(data, fit.kernel, band, asked, fit.run)
+    kernel = replace(fit.kernel, metric=found.metric, gamma=found.gamma)
+    return replace(fit, kernel=kernel), {"gamma_": found.gamma, "feature_importances_": found.importances}
+
+
+def learn_metric(data: TrainingData, kernel: KernelChoice, band: Band, metric: Metric, run: FitRun) -> LearnedMetric:
+    """Learn a metric from a sample of the rows, with λ/M, υ and θ of a ``band``; γ is chosen unless it is a number.
+
+    Raises InputError for a kernel that is not of distances, and for a matrix of sparse rows or many features.
+    """
+    _require_possible(data, kernel, metric)
+    count = min(TUNING.more_landmarks, metric.rows)
+    _require_memory(data, metric, count, run)
+    rounds = _Rounds(data.sample(metric.rows, run.seed), kernel, band, count, run.seed)
+    with single_threaded_blas:
+        tried = rounds.run(metric)
+    best = min(tried, key=lambda each: each.loss)
+    logger.info(
+        "metric: the loss of held-out rows is %.4g without, and %.4g after %d rounds, with gamma %.4g",
+        tried[0].loss, best.loss, tried.index(best), best.gamma
+    )  # fmt: skip
+    mass = (np.diagonal(best.product) if metric.kind == "full" else best.product) * rounds.variance
+    return LearnedMetric(_stretch(best.metric), best.gamma, mass / (float(mass.sum()) or 1.0))
+
+
+def _stretch(metric: Array | None) -> Stretch | None:
+    return None if metric is None else Stretch(metric)
+
+
+def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
+    if not kernel.of_distances:
+        raise InputError(
+            f"metric={metric.kind!r} is for kernels of distances, 'rbf' and 'laplacian', not for {kernel.kernel!r}; "
+            "set metric to None, or choose another kernel."
+        )
+    if metric.kind == "full" and (data.is_sparse or data.features > MOST_FEATURES):
+        rows = "sparse rows" if data.is_sparse else f"rows of {data.features} features"
+        raise InputError(
+            f"metric='full' mixes all features with each other, up to {MOST_FEATURES} of dense rows, and these are "
+            f"{rows}; take metric='diagonal'."
+        )
+
+
+def _require_memory(data: TrainingData, metric: Metric, count: int, run: FitRun) -> None:
+    """Raise MemoryLimitError unless a sample, its trials and the sums of gradients fit into this process."""
+    rows = min(metric.rows, data.labelled_rows)
+    d = data.features
+    itemsize = data.dtype.itemsize
+    width = min(d, 1 + math.ceil(2 * data.density * d)) if data.is_sparse else d
+    needed = 3 * rows * width * itemsize + rows * (16 + 2 * itemsize) * min(count, rows) // 2 + trial_bytes(rows, count)
+    needed += 8 * (4 * count**2 + 4 * (count + BLOCK) * d + (6 * d * d if metric.kind == "full" else 0))
+    run.here().require(needed, 1, f"Learning a metric from {rows} rows", "Use fewer rows of Metric, or more memory.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A fit of the rows that are not held out: its ``loss`` on the others, and what its gradients are made of."""
+
+    loss: float
+    place: int  # of its γ among those of the search
+    landmarks: Landmarks
+    scaled: Any  # the rows as the kernel sees them
+    coefficients: Array  # (machines, r) of the landmarks
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """A round: its metric, and loss, γ and mean outer product of the gradients, by scaled features, of its fit."""
+
+    metric: Array | None
+    loss: float
+    gamma: float
+    product: Array
+
+
+class _Rounds:
+    """Fits of a sample by any metric and γ."""
+
+    def __init__(self, data: MemoryData, kernel: KernelChoice, band: Band, count: int, seed: int) -> None:
+        self._data = data
+        several = data.n_targets > 1
+        self._targets = [data.of_target(i) for i in range(data.n_targets)] if several else [data]
+        self._kernel = kernel
+        self._band = band
+        self._count = min(count, data.rows)
+        self._seed = seed
+        parts = Splits(HELD_OUT, seed).parts(np.arange(data.rows), 0)  # whatever rows take no part
+        assert parts is not None
+        self._held = parts[1]
+        self._learned = parts[0] if parts[0].any() else parts[1]  # of very few rows, all may be held out
+        self._statistics = data.statistics(kernel.scale)
+        self._scaling = kernel.scaling(self._statistics)
+        self._gamma = float(kernel.make(self._statistics).parameters()["gamma"])
+        self._places = range(len(TUNING.gammas)) if isinstance(kernel.gamma, str) else [TUNING.gammas.index(1.0)]
+        self.variance: Array = self._statistics.variance * self._scaling.factor**2  # of scaled features
+        self._covariance = np.zeros((0, 0))  # of scaled features, for a matrix
+
+    def run(self, metric: Metric) -> list[_Round]:
+        """Return all rounds, the last two of which predict held-out rows no better than one before, or the most."""
+        T = None
+        place = TUNING.gammas.index(1.0)
+        found: list[_Round] = []
+        for number in range(metric.rounds + 1):
+            report(Progress("metric", number, metric.rounds + 1, "rounds"))
+            fitted = self._climbed(T, place)
+            place = fitted.place
+            M = self._outer_product(fitted, T, full=metric.kind == "full")
+            found.append(_Round(T, fitted.loss, self._gamma * TUNING.gammas[place], M))
+            T = self._root(M)
+            losses = [each.loss for each in found]
+            if T is None or (number >= 2 and min(losses[-2:]) >= min(losses[:-2])):
+                break
+        report(Progress("metric", metric.rounds + 1, metric.rounds + 1, "rounds"))
+        return found
+
+    def _climbed(self, metric: Array | None, place: int) -> _Fitted:
+        """Return the fit with the best γ, as far as neighbours are better, from that of the ``place``."""
+        best = self._fit(metric, place)
+        tried = {place}
+        while True:
+            near = {best.place - 1, best.place + 1} & set(self._places) - tried
+            tried |= near
+            better = min((self._fit(metric, each) for each in sorted(near)), key=lambda each: each.loss, default=best)
+            if not better.loss < best.loss:
+                return best
+            best = better
+
+    def _fit(self, metric: Array | None, place: int) -> _Fitted:
+        seen = self._data.seen_by(
+            replace(self._kernel, metric=_stretch(metric), gamma=self._gamma * TUNING.gammas[place])
+        )
+        landmarks, values = trial_landmarks(seen, self._count, self._seed)
+        loss = 0.0
+        coefficients = []
+        for target in self._targets:
+            given = target.y, target.weight, target.class_weights, target.kept
+            trial = TrialRows(FeatureMap(values.shape[1], 0.0), values, *given)
+            learned = np.where(self._learned, trial.learned_weight, 0.0)
+            held = np.where(self._held, trial.learned_weight, 0.0)
+            for machine in trial.machines:
+                ((_, losses, w, _),) = trial.solved(machine, [self._band], learned, TUNING.tol**2)
+                loss += losses.evaluate(trial.features.scores(values, w), machine[0], held)[0]
+                coefficients.append(landmark_weights(landmarks, w))
+        return _Fitted(loss, place, landmarks, seen.scaled, np.stack(coefficients))
+
+    def _outer_product(self, fitted: _Fitted, metric: Array | None, *, full: bool) -> Array:
+        """Return the mean outer product (d, d) of gradients by scaled features, or its diagonal (d,)."""
+        if full and metric is None:
+            self._covariance = self._mean(fitted.scaled, lambda X: [self._centred(X)], full=True)
+        M = self._mean(fitted.scaled, lambda X: gradients(fitted.landmarks, fitted.coefficients, X), full=full)
+        if metric is None:
+            return M
+        return M * metric**2 if metric.ndim == 1 else metric @ M @ metric
+
+    def _centred(self, X: Array) -> Array:
+        """Return scaled rows less their mean, in float64."""
+        return X - (self._statistics.mean - self._scaling.shift) * self._scaling.factor
+
+    def _mean(self, scaled: Any, vectors: Callable[[Any], list[Array]], *, full: bool) -> Array:
+        """Return the weighted mean, over the learned rows, of the products or squares of their ``vectors``."""
+        rows = np.flatnonzero(self._learned)
+        weight = self._data.total_weights
+        d = self._data.features
+        total = np.zeros((d, d) if full else d)
+        step = min(BLOCK, most_rows(d))
+        for some in (rows[start : start + step] for start in range(0, len(rows), step)):
+            for G in vectors(scaled[some].astype(np.float64)):
+                w = weight[some]
+                total += (G * w[:, None]).T @ G if full else w @ np.square(G)
+        return total / float(weight[rows].sum())
+
+    def _root(self, M: Array) -> Array | None:
+        """Return the metric of which M is the square but for floor and factor, or None if M is 0 or not finite."""
+        v = self.variance
+        mean = float((np.diagonal(M) if M.ndim == 2 else M) @ v) / len(v)
+        if not (math.isfinite(mean) and mean > 0):
+            return None
+        floor = RIDGE / np.maximum(v, v.mean())  # so that a column of large numbers is not kept large by it
+        if M.ndim == 1:
+            T = np.sqrt(M / mean + floor)
+            share = v @ T**2 / v.sum()
+        else:
+            squares, vectors = eigh(M / mean + np.diag(floor))
+            T = (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T
+            T = 0.5 * (T + T.T)
+            share = ((T @ self._covariance) * T).sum() / np.trace(self._covariance)
+        found: Array = T / math.sqrt(share)
+        return found
+
+
+def gradients(landmarks: Landmarks, coefficients: Array, rows: Any) -> list[Array]:
+    """Return the gradients (n, d) of each machine ``Σ a_i κ(z_i, ·)`` over landmarks, at rows as the kernel sees them.
+
+    At a landmark itself, the gradient of a Laplacian kernel leaves its own term out.
+    """
+    kernel = replace(landmarks.kernel, bias=0.0)
+    values = kernel.tile(rows, landmarks.rows.astype(np.float64))
+    gamma = kernel.parameters()["gamma"]
+    # sparse rows without their shift, which no difference has
+    X, Z = (each.matrix() if isinstance(each, CSRRows) else each for each in (rows, landmarks.rows))
+    found = []
+    for a in coefficients:
+        W = values * a
+        if kernel.name == "laplacian":
+            G = np.zeros(X.shape)
+            _add_signs(X, Z, W, G)
+            G *= -gamma
+        else:
+            G = np.asarray(W @ Z - X * W.sum(axis=1)[:, None])
+            G *= 2.0 * gamma
+        found.append(G)
+    return found
+
+
+@compiled_in_order
+def _add_signs(X: Array, Z: Array, W: Array, out: Array) -> None:
+    """Add ``Σ_j W_ij sign(x_i − z_j)``, feature by feature, to the rows of ``out``."""
+    for i in range(X.shape[0]):
+        x = X[i]
+        for j in range(Z.shape[0]):
+            w = W[i, j]
+            for k in range(x.size):
+                out[i, k] += w * (np.float64(x[k] > Z[j, k]) - np.float64(x[k] < Z[j, k]))

@@ -1,0 +1,242 @@
+"""Several targets or labels of a row at once, beside one machine each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+
+from dask_odm import InputError, ODMClassifier, ODMRegressor, load_model
+from dask_odm.solvers import Landmark
+
+TIGHT = {"tol": 1e-13, "random_state": 0}
+WAYS = {
+    "exact": {"solver": "exact", "gamma": 0.3},
+    "band": {"solver": "exact", "gamma": 0.3, "theta": 0.1, "upsilon": 3.0},
+    "landmark": {"solver": Landmark(80, choice="uniform"), "gamma": 0.3, "theta": 0.1},
+    "linear": {"kernel": "linear", "upsilon": 0.4},
+}
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    return X, np.sin(X @ rng.normal(size=(4, 3))) * [1.0, 10.0, 1e3] + [5.0, 0.0, -3.0] + 0.2 * rng.normal(
+        size=(400, 3)
+    )
+
+
+@each_way
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_several_targets_are_one_machine_each(rows, way, dtype):
+    X, Y = rows[0].astype(dtype), rows[1]
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    model = ODMRegressor(**WAYS[way], **TIGHT).fit(X, Y, weight)
+    alone = MultiOutputRegressor(ODMRegressor(**WAYS[way], **TIGHT)).fit(X, Y, sample_weight=weight)
+    scale = Y.std(axis=0) * (1e-6 if dtype == "float64" else 1e-4)
+    np.testing.assert_allclose((model.predict(X) - alone.predict(X)) / scale, 0.0, atol=1.0)
+    gaps = [each.dual_gap_ for each in alone.estimators_]
+    assert model.dual_gap_ <= 1e-10 or np.isnan(gaps).any()
+    assert model.score(X, Y) == pytest.approx(alone.score(X, Y), abs=1e-5)
+
+
+@each_way
+def test_left_out_rows_and_intervals_are_those_of_one_machine_each(rows, way):
+    X, Y = rows
+    model = ODMRegressor(**WAYS[way], **TIGHT, loo=True).fit(X, Y)
+    alone = MultiOutputRegressor(ODMRegressor(**WAYS[way], **TIGHT, loo=True)).fit(X, Y).estimators_
+    assert model.loo_score_ == pytest.approx(np.mean([each.loo_score_ for each in alone]))
+    assert model.loo_parameters_ == pytest.approx(sum(each.loo_parameters_ for each in alone))
+    found = model.predict_interval(X, coverage=0.8)
+    for j, each in enumerate(alone):
+        unit = Y[:, j].std()
+        np.testing.assert_allclose(model.loo_prediction_[:, j], each.loo_prediction_, atol=1e-6 * unit)
+        np.testing.assert_allclose(found[:, j], each.predict_interval(X, coverage=0.8), atol=1e-6 * unit)
+
+
+@each_way
+def test_models_of_several_targets_are_saved(rows, way, tmp_path):
+    X, Y = rows
+    model = ODMRegressor(**WAYS[way], loo=True).fit(X, Y)
+    model.save(tmp_path / "model.zarr")
+    held = load_model(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(held.predict(X), model.predict(X))
+    np.testing.assert_array_equal(held.predict_interval(X), model.predict_interval(X))
+
+
+def test_targets_may_be_a_frame_beside_a_table_with_words(rows):
+    X, Y = rows
+    table = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(word=np.where(X[:, 2] > 0, "up", "down"))
+    settings = WAYS["exact"] | TIGHT
+    model = ODMRegressor(**settings).fit(table, pd.DataFrame(Y, columns=["u", "v", "w"]))
+    assert model.predict(table).shape == Y.shape
+    np.testing.assert_allclose(model.predict(table), ODMRegressor(**settings).fit(table, Y).predict(table), rtol=1e-4)
+
+
+def test_a_constant_target_is_predicted_beside_others(rows):
+    X, Y = rows
+    found = ODMRegressor(**WAYS["exact"]).fit(X, np.column_stack([Y[:, 0], np.full(len(X), 7.0)])).predict(X)
+    np.testing.assert_allclose(found[:, 1], 7.0)
+
+
+def test_intervals_of_several_targets_are_for_rows_in_memory(rows):
+    import dask.array as da
+
+    X, Y = rows
+    model = ODMRegressor(**WAYS["exact"], loo=True).fit(X, Y)
+    with pytest.raises(InputError, match="intervals of several targets are for rows in memory"):
+        model.predict_interval(da.from_array(X, chunks=(100, 4)))
+
+
+def in_ways(way, **more):
+    """A classifier that learns in one of the ways."""
+    found = {name: value for name, value in WAYS[way].items() if name not in ("theta", "upsilon")}
+    return ODMClassifier(**found, **TIGHT, **more)
+
+
+@pytest.fixture(scope="module")
+def labelled(rows):
+    X, Y = rows
+    return X, (np.quantile(Y, [0.5, 0.8, 0.4], axis=0).diagonal() < Y).astype(int)
+
+
+@each_way
+@pytest.mark.parametrize("weights", [None, "balanced"])
+def test_labels_are_one_machine_each(labelled, way, weights):
+    X, Y = labelled
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    model = in_ways(way, class_weight=weights, loo=True).fit(X, Y, weight)
+    alone = MultiOutputClassifier(in_ways(way, class_weight=weights, loo=True)).fit(X, Y, sample_weight=weight)
+    each = alone.estimators_
+    values = np.column_stack([machine.decision_function(X) for machine in each])
+    np.testing.assert_allclose(model.decision_function(X), values, atol=1e-6)
+    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+    odds = np.column_stack([machine.predict_proba(X)[:, 1] for machine in each])
+    np.testing.assert_allclose(model.predict_proba(X), odds, atol=1e-5)
+    np.testing.assert_allclose(model.predict_log_proba(X), np.log(model.predict_proba(X)))
+    left = np.column_stack([machine.loo_decision_function_ for machine in each])
+    np.testing.assert_allclose(model.loo_decision_function_, left, atol=1e-5)
+    for values, share in ((left, model.loo_score_), (model.decision_function(X), model.score(X, Y, weight))):
+        assert share == pytest.approx(np.average(((values > 0) == Y).all(axis=1), weights=weight))
+    assert model.dual_gap_ <= 1e-10 or np.isnan([machine.dual_gap_ for machine in each]).any()
+
+
+@pytest.mark.parametrize("form", [list, csr_array, lambda Y: pd.DataFrame(Y == 1, columns=["u", "v", "w"])])
+def test_labels_may_come_in_any_form(labelled, form):
+    X, Y = labelled
+    model = in_ways("exact").fit(X, form(Y))
+    np.testing.assert_array_equal(model.predict(X), in_ways("exact").fit(X, Y).predict(X))
+    assert model.score(X, form(Y)) == np.mean((model.predict(X) == Y).all(axis=1))
+    assert model.classes_.tolist() == [0, 1, 2]
+
+
+def test_two_labels_are_not_two_classes(labelled, tmp_path):
+    X, Y = labelled
+    model = in_ways("exact", loo=True).fit(X, Y[:, :2], groups=np.arange(len(X)) % 7)
+    assert model.loo_group_scores_.shape == (7,)
+    model.save(tmp_path / "model.zarr")
+    held = load_model(tmp_path / "model.zarr")
+    assert held.multilabel_
+    np.testing.assert_array_equal(held.predict(X), model.predict(X))
+    np.testing.assert_array_equal(held.predict_proba(X), model.predict_proba(X))
+    assert held.score(X, Y[:, :2]) == model.score(X, Y[:, :2])
+    assert not hasattr(model.fit(X, Y[:, 0]), "multilabel_")
+    assert model.predict(X).shape == (len(X),)
+
+
+@pytest.mark.parametrize("weights", [None, "balanced"])
+def test_a_label_of_all_rows_or_none_is_learned_beside_others(labelled, weights):
+    X, Y = labelled
+    Y = np.column_stack([Y[:, 0], np.zeros(len(X)), np.ones(len(X))])
+    model = in_ways("exact", class_weight=weights, loo=True).fit(X, Y)
+    np.testing.assert_array_equal(model.predict(X)[:, 1:], Y[:, 1:])
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_lazy_rows_and_cubes_have_matrices_of_labels(labelled):
+    import dask.array as da
+    import xarray as xr
+
+    X, Y = labelled
+    model = in_ways("exact", loo=True).fit(X, Y)
+    lazy = da.from_array(X, chunks=(150, 4))
+    np.testing.assert_array_equal(model.predict(lazy).compute(), model.predict(X))
+    np.testing.assert_allclose(model.predict_proba(lazy).compute(), model.predict_proba(X))
+    cube = xr.DataArray(X.reshape(20, 20, 4), dims=("y", "x", "feature"))
+    found = model.predict(cube)
+    assert found.dims == ("y", "x", "class")
+    np.testing.assert_array_equal(found.values.reshape(-1, 3), model.predict(X))
+
+
+def test_a_path_has_a_model_of_all_labels_for_each_value(labelled):
+    X, Y = labelled
+    found = in_ways("linear").lam_path(X, Y, lams=[1.0, 100.0])
+    assert [model.lam_ for model in found] == [1.0, 100.0]
+    alone = in_ways("linear").set_params(lam=1.0).fit(X, Y)
+    np.testing.assert_allclose(found[0].coef_, alone.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "y", "message"),
+    [
+        ({}, lambda Y: Y + 1, "which must be 0 or 1"),
+        ({"class_weight": {0: 1.0, 1: 2.0}}, lambda Y: Y, "class_weight must be None or 'balanced'"),
+        ({"solver": "cells"}, lambda Y: Y, "solver='cells' learns one target of a row, and y has 3"),
+        ({"solver": "sodm"}, lambda Y: Y, "solver='sodm' learns one target of a row"),
+    ],
+)
+def test_labels_that_cannot_be_learned_are_refused(labelled, change, y, message):
+    X, Y = labelled
+    with pytest.raises(InputError, match=message):
+        ODMClassifier(**change).fit(X, y(Y))
+
+
+def test_what_is_for_one_label_a_row_is_refused_for_several(labelled):
+    X, Y = labelled
+    model = in_ways("exact", loo=True).fit(X, Y)
+    for ask in (model.tune_threshold, model.loo_score, lambda: model.predict_set(X), lambda: model.calibrate(X, Y)):
+        with pytest.raises(InputError, match="is for one label a row"):
+            ask()
+
+
+def test_lazy_targets_of_several_columns_are_refused(rows):
+    import dask.array as da
+
+    X, Y = rows
+    with pytest.raises(InputError, match="Several targets are learned from rows in memory"):
+        ODMRegressor().fit(da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=(100, 3)))
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_landmarks_of_all_machines_are_certified_for_each(rows, form):
+    X, Y = rows
+    solver = Landmark(200, choice="uniform", certify=True)
+    model = ODMRegressor(gamma=0.3, solver=solver, scale=None, **TIGHT).fit(form(X), Y)
+    alone = [ODMRegressor(gamma=0.3, solver=solver, scale=None, **TIGHT).fit(form(X), y) for y in Y.T]
+    assert model.dual_gap_ == pytest.approx(max(each.dual_gap_ for each in alone), rel=1e-4)
+    values = np.column_stack([each.predict(X) for each in alone])
+    np.testing.assert_allclose((model.predict(X) - values) / Y.std(axis=0), 0.0, atol=1e-6)
+
+
+def test_machines_over_landmarks_share_their_passes(rows):
+    X, Y = rows
+    settings = {"gamma": 0.3, "solver": Landmark(80, choice="uniform"), "random_state": 0}
+    together = ODMRegressor(**settings).fit(X, Y).history_[-1]["passes"]
+    alone = [ODMRegressor(**settings).fit(X, np.column_stack([y, y])).history_[-1]["passes"] for y in Y.T]
+    assert together <= max(alone) + 2 < sum(alone)
+
+
+def test_a_solution_of_landmarks_is_found_again_from_a_checkpoint_or_the_last_fit(rows, tmp_path):
+    X, Y = rows
+    settings = {"gamma": 0.3, "solver": Landmark(80, choice="uniform"), "random_state": 0, "tol": 1e-8}
+    model = ODMRegressor(**settings, checkpoint=tmp_path / "state.zarr").fit(X, Y)
+    again = ODMRegressor(**settings, checkpoint=tmp_path / "state.zarr", resume=True).fit(X, Y)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    labels = (Y > 0).astype(int)
+    warm = ODMClassifier(**settings, warm_start=True).fit(X, labels)
+    first = len(warm.history_)
+    assert len(warm.fit(X, labels).history_) < first
