@@ -85,7 +85,7 @@ def test_steps_in_faces_end_at_the_optimum_for_any_lam(upsilon, weighted):
 
 
 def test_a_start_at_the_optimum_is_found_to_be_one_soon():
-    sparse, dense = problems(lam=1e5)
+    sparse, dense = problems(lam=1e4)
     settings = SolverSettings(1e-4, 200, 0)
     found, dual = descend_rows(sparse, settings, faces=True)
     again, _ = descend_rows(sparse, settings, start=(found.x.copy(), dual), faces=True)
