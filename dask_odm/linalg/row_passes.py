@@ -106,7 +106,7 @@ class PassBytes:
 
     A task holds several sums of ``sums`` bytes each, ``row`` bytes for every row of a block, and ``work`` of buffers.
     Of every row that it reads it keeps ``kept_bits`` bits for later passes. A sum also holds up to ``drawn`` rows of
-    its own, of ``drawn_row`` bytes each.
+    its own, of ``drawn_row`` bytes each. Answers for single rows take ``answer_row`` bytes for each row of a task.
     """
 
     sums: int
@@ -115,6 +115,7 @@ class PassBytes:
     kept_bits: int = 0
     drawn: int = 0
     drawn_row: int = 0
+    answer_row: int = 0
 
     def of_sums(self, count: int, rows: int) -> int:
         """Return the bytes of ``count`` sums, which hold ``rows`` drawn rows together at most."""

@@ -148,7 +148,7 @@ ALL_FAMILIES = [
     Family(
         "landmark of real targets",
         odm.ODMRegressor,
-        {"solver": Landmark(40), "gamma": 0.5, "upsilon": 0.5, "random_state": 0},
+        {"solver": Landmark(40), "gamma": 0.5, "upsilon": 0.5, "noise": "uneven", "loo": True, "random_state": 0},
         store="real.zarr",
     ),
     Family(

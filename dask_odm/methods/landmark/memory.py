@@ -72,8 +72,8 @@ class LandmarkMemory:
         return PassBytes(8 * self.r, 40, work, 2, 2 * draws, row)
 
     def leaving_out(self) -> PassBytes:
-        """A task of a pass that leaves rows out: active rows are gathered, joined and scaled."""
-        return PassBytes(8 * self.r**2, 16, 3 * TILE_BYTES + 4 * 8 * BLOCK * self.r)
+        """A task of a pass that leaves rows out: active rows, perhaps all, are joined, and white in float64."""
+        return PassBytes(8 * self.r**2, 16, 8 * TILE_BYTES + 4 * 8 * BLOCK * self.r, answer_row=16)
 
     # Many machines over the same landmarks
 

@@ -20,7 +20,8 @@ from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import RACES
-from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, ResidualLoss, ResidualSettings
+from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanQuery
 from dask_odm.solvers import Landmark
@@ -29,6 +30,7 @@ from traced import traced
 
 pytestmark = pytest.mark.usefixtures("over_passes")
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
+HERE_ALONE = Cluster(None, 1, 1, 1 << 30, 1 << 30)
 SETTINGS = {"solver": Landmark(60), "gamma": 0.3, "lam": 1e4, "tol": 1e-6, "random_state": 0, "scale": "standard"}
 
 
@@ -109,6 +111,29 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     assert samples[0] == samples[1]
     assert peaks[0] < 6 * sample_bytes
     assert peaks[1] > 20 * sample_bytes, "what this is about"
+
+
+@pytest.mark.parametrize("chunk_rows", [2000, 10_000])
+def test_answers_for_all_rows_of_a_task_are_told(tmp_path, monkeypatch, chunk_rows):
+    n, r = 200_000, 10
+    X = np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32)
+    there = StorePasses(store_of(tmp_path / "a.zarr", X, X[:, 0], chunk_rows=chunk_rows, real=True), HERE_ALONE)
+    loss = ResidualLoss(ResidualSettings(1e4, 0.3, 0.0), n)
+    query = SpanQuery(RBF(1.0, 0.3), X[:r], loss, Scaling(np.zeros(2), np.ones(2)))
+    span = SpanProblem.over_passes(query, there)
+    span.leverages(np.zeros(r), np.eye(r))  # compiles
+    peaks = []
+
+    def measured(*arguments, **more):
+        found, peak = traced(sum_groups, *arguments, **more)
+        peaks.append(peak)
+        return found
+
+    sum_groups = passes.sum_groups
+    monkeypatch.setattr(passes, "sum_groups", measured)
+    span.leverages(np.zeros(r), np.eye(r))
+    told = there.task_bytes(LandmarkMemory(r, n, 2, 4).leaving_out())
+    assert 0.5 * told < max(peaks) <= told
 
 
 @pytest.mark.slow
