@@ -138,6 +138,10 @@ class TrainingData(ABC):
         """
         return 0
 
+    def beside(self, nbytes: int) -> TrainingData:
+        """Return the same rows, beside which this process holds ``nbytes`` of other machines' models, if they count."""
+        return self
+
     @abstractmethod
     def columns(self) -> tuple[Array, Array]:
         """Return targets and weights of all rows as in the blocks of passes, each (n,); weights may be empty.
