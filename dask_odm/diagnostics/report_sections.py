@@ -321,7 +321,7 @@ def steps_of_fit(model: Any) -> Iterable[str]:
     machines = {each.get("machine", 0) for each in steps}
     if len(machines) == 1:
         yield picture(draw)
-    columns = [name for name in ("machine", *(name for _, name, _, _ in STEPS)) if name in steps[0]]
+    columns = [name for name in ("machine", *STEPS) if name in steps[0]]
     yield table(columns, [tuple(each.get(name) for name in columns) for each in steps])
 
 

@@ -69,8 +69,8 @@ class ODMClassifierCV(ODMEstimator):
         "laplacian" between "ranks" and "standard". Other kernels and sparse rows have one: "standard" for tables with
         words or telling gaps, whose numbers are seldom alike and which are never scaled to their range, else "minmax".
     budget : {"fast", "default", "thorough"}, default="default"
-        How much is tried: "fast" has one scaling for each kernel, and looks closer at the best of these; "default" at
-        the best of each kernel; "thorough" at all.
+        How much is tried. "fast" has one scaling for each kernel, and looks closer at the best of these. "default"
+        looks closer at the best of each kernel, and "thorough" at all.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
 

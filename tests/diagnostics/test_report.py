@@ -109,13 +109,15 @@ def test_lam_and_scaling_are_those_that_were_taken(store, tmp_path):
 
 
 def test_what_a_search_tried(store, tmp_path):
-    model = odm.ODMClassifierCV(gammas=[0.1, 1.0], lams=[10.0, 100.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())
+    axes = {"gammas": [0.1, 1.0], "lams": [10.0, 100.0], "upsilons": [0.2], "thetas": [0.1]}
+    model = odm.ODMClassifierCV(**axes).fit(*rows())
     page = reported(model, store, tmp_path, importance=False)
     assert "Search" in page.headings
     assert numbers(page, "Nested score", 1)[0] == pytest.approx(model.nested_score_, abs=1e-4)
     best = page.cells.index("Nested score") + 2
-    shown = [float(cell.replace(",", "")) for cell in page.cells[best : best + 3]]
+    shown = [float(page.cells[best + at].replace(",", "")) for at in (0, 1, 4)]  # between them kernel and scale
     assert shown == pytest.approx([model.best_score_, 300, model.best_params_["gamma"]], rel=1e-3)
+    assert page.cells[best + 2 : best + 4] == [model.best_params_["kernel"], model.best_params_["scale"]]
     assert f"of {len(model.cv_results_['params'])} trials" in (tmp_path / "report.html").read_text(encoding="utf-8")
     model.save(tmp_path / "m.zarr")
     page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
