@@ -19,55 +19,40 @@ from dask import config
 from dask_odm.events import Event, IterationFinished, LevelFinished, Listener, Progress, has_listeners, listen
 
 LOG_SECONDS = 60.0  # between two lines about running phases, where no bars are drawn
-Columns = tuple[tuple[str, str, int, str], ...]  # title, name in an event and in a history record, width, format
-LEVELS: Columns = (
-    ("level", "level", 5, "d"),
-    ("partitions", "partitions", 10, "d"),
-    ("rows", "rows", 11, "d"),
-    ("sweeps", "sweeps", 7, "d"),
-    ("converged", "converged", 9, "d"),
-    ("start gap", "start_gap", 9, ".1e"),
-    ("gap", "gap", 8, ".1e"),
-    ("objective", "objective", 13, ".6g"),
-    ("seconds", "seconds", 8, ".2f"),
-)
-STEPS: Columns = (
-    ("iteration", "iteration", 9, "d"),
-    ("gap", "gap", 8, ".1e"),
-    ("objective", "objective", 13, ".6g"),
-    ("passes over rows", "passes", 16, ".4g"),
-    ("seconds", "seconds", 8, ".2f"),
-)
-NODES: Columns = (
-    ("level", "level", 5, "d"),
-    ("nodes", "nodes", 7, "d"),
-    ("cells", "cells", 7, "d"),
-    ("least rows", "least_rows", 10, "d"),
-    ("most rows", "most_rows", 11, "d"),
-    ("seconds", "seconds", 8, ".2f"),
-)
+Columns = tuple[str, ...]  # names in an event and in a history record
+LEVELS: Columns = ("level", "partitions", "rows", "sweeps", "converged", "start_gap", "gap", "objective", "seconds")
+STEPS: Columns = ("iteration", "gap", "objective", "passes", "seconds")
+NODES: Columns = ("level", "nodes", "cells", "least_rows", "most_rows", "seconds")
 CELLS: Columns = (
-    ("iteration", "iteration", 9, "d"),
-    ("rows", "rows", 11, "d"),
-    ("cells", "cells", 7, "d"),
-    ("classes a cell", "mean_classes", 14, ".3g"),
-    ("gap", "gap", 8, ".1e"),
-    ("worst gap", "worst_gap", 9, ".1e"),
-    ("mean gap", "mean_gap", 8, ".1e"),
-    ("objective", "objective", 13, ".6g"),
-    ("seconds", "seconds", 8, ".2f"),
-)
+    "iteration", "rows", "cells", "mean_classes", "gap", "worst_gap", "mean_gap", "objective", "seconds"
+)  # fmt: skip
+_TITLES = {"passes": "passes over rows", "mean_classes": "classes a cell"}  # other names have their own
+# else that of the title
+_WIDTHS = {"nodes": 7, "cells": 7, "sweeps": 7, "seconds": 8, "gap": 8, "rows": 11, "most_rows": 11, "objective": 13}
+_FORMATS = {
+    "gap": ".1e", "start_gap": ".1e", "worst_gap": ".1e", "mean_gap": ".1e", "objective": ".6g", "passes": ".4g",
+    "mean_classes": ".3g", "seconds": ".2f",
+}  # fmt: skip
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name, name.replace("_", " "))
+
+
+def _aligned(name: str, text: str) -> str:
+    return text.rjust(_WIDTHS.get(name, len(_title(name))))
 
 
 def header(columns: Columns) -> str:
     """Return the header of a table, whose lines `line` makes."""
-    return "  ".join(title.rjust(width) for title, _, width, _ in columns)
+    return "  ".join(_aligned(name, _title(name)) for name in columns)
 
 
 def line(columns: Columns, record: Mapping[str, Any]) -> str:
     """Return one line of a table for a record; missing values are shown as ``-``."""
-    cells = ((record.get(name), width, spec) for _, name, width, spec in columns)
-    return "  ".join(("-" if value is None else format(value, spec)).rjust(width) for value, width, spec in cells)
+    values = {name: record.get(name) for name in columns}
+    cells = {name: "-" if value is None else format(value, _FORMATS.get(name, "d")) for name, value in values.items()}
+    return "  ".join(map(_aligned, cells, cells.values()))
 
 
 def format_history(history: Sequence[Mapping[str, Any]], most: int = 10) -> str:
@@ -79,7 +64,7 @@ def format_history(history: Sequence[Mapping[str, Any]], most: int = 10) -> str:
     if len(last) < 2:
         parts = groupby(history, _columns_of)
         return "\n\n".join("\n".join([header(each), *(line(each, record) for record in of)]) for each, of in parts)
-    columns = (("machine", "machine", 7, "d"), *_columns_of(history[0]))
+    columns = ("machine", *_columns_of(history[0]))
     rows = [line(columns, record) for record in list(last.values())[:most]]
     more = [f"… and {len(last) - most} more machines"] if len(last) > most else []
     return "\n".join([header(columns), *rows, *more])

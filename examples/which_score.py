@@ -1,7 +1,7 @@
 """Which score chooses
 ===================
 
-Three rows in a hundred are positive: a search by accuracy is content with none of them, one by ROC AUC is not.
+Three rows in a hundred are positive: what a search by accuracy finds, and what one by ROC AUC.
 
 Run it by::
 

@@ -15,7 +15,7 @@ import pytest
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm import MemoryLimitError, Metric, ODMClassifier, ODMRegressor
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
@@ -68,7 +68,7 @@ n, d, dtype, kernel, threads, *solvers = sys.argv[1:]
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
 import numpy as np
 from dask.utils import parse_bytes
-from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm import MemoryLimitError, Metric, ODMClassifier
 from dask_odm.linalg.threads import return_free_memory
 
 def status(name):
@@ -299,7 +299,7 @@ def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, 
     )
 
 
-def projected_and_taken(model: ODMClassifier, X: np.ndarray, y: np.ndarray, few: int) -> tuple[int, int]:
+def projected_and_taken(model: ODMClassifier | ODMRegressor, X: np.ndarray, y: np.ndarray, few: int) -> tuple[int, int]:
     """Bytes that a fit says it needs, and those that it takes with so many."""
     with pytest.raises(MemoryLimitError) as refused:
         model.set_params(memory_limit=1).fit(X, y)
@@ -314,6 +314,7 @@ def projected_and_taken(model: ODMClassifier, X: np.ndarray, y: np.ndarray, few:
         (2, {"solver": Landmark(50)}),
         (2, {"solver": Landmark(50), "loo": True}),
         (2, {"solver": Landmark(50), "scale": "ranks"}),
+        (2, {"solver": Landmark(50), "metric": Metric("full", rounds=1, rows=3000)}),
         (4, {"solver": Landmark(50)}),
         (4, {"solver": "newton", "kernel": "linear"}),
     ],
@@ -337,6 +338,15 @@ def test_machines_over_landmarks_take_no_matrix_that_is_not_told(monkeypatch):
     model = ODMClassifier(lam=1e3, random_state=0, scale="standard", multi_class="ovr", solver=Landmark(700))
     projected, peak = projected_and_taken(model, X, X.argmax(axis=1), 1000)
     assert peak <= projected < peak + 12 * 4 * 700**2
+
+
+@pytest.mark.parametrize("model", [ODMRegressor(solver=Landmark(200)), ODMRegressor("linear")])
+def test_several_targets_take_what_is_told(model):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60_000, 10)).astype(np.float32), rng.standard_normal((60_000, 24))
+    projected, peak = projected_and_taken(model.set_params(random_state=0), X, Y, 1000)
+    assert peak <= projected + CPU_COUNT * (1 << 20)
+    assert projected <= 2 * max(peak, FROM)
 
 
 @pytest.mark.slow

@@ -63,6 +63,7 @@ def _fits() -> list[Fit]:
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
+        found += [fit(ODMClassifier(solver=Landmark(20), multi_class="ovr"), classes=3)]
         # rows like texts, for which machines of many classes have loops of their own
         found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
         # kernel values of rows with many features

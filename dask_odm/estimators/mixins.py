@@ -151,9 +151,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         InputError
             As `decision_function` does; no labels, or labels or weights of other lengths.
         """
+        resolved = self._resolve(X, y, sample_weight)
         if self._has_labels:
-            return self._share_of_rows(self._resolve(X, y, sample_weight))
-        right, total = self._count_right(self._resolve(X, y, sample_weight))
+            return self._share_of_rows(resolved)
+        right, total = self._count_right(resolved)
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
         if not total:

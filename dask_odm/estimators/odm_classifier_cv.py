@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-from sklearn.utils._param_validation import HasMethods, Interval
-
-from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
@@ -17,9 +13,8 @@ from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import deciding_scorers
 from dask_odm.estimators.search.recipe import SearchFamily
-from dask_odm.estimators.search.search_fit import SearchFit, several, splits_of
-from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
+from dask_odm.estimators.search.search_fit import CONSTRAINTS, SearchFit, kernels_of, several, splits_of
+from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
@@ -31,18 +26,18 @@ AXES = ("gammas", "lams", "upsilons", "thetas")
 
 @with_parameters
 class ODMClassifierCV(ODMEstimator):
-    """`ODMClassifier` that chooses γ, λ, υ and θ for the data, and the kernel and number of landmarks if you name
-    several.
+    """`ODMClassifier` that chooses kernel, scaling, γ, λ, υ and θ for the data, and the number of landmarks if you
+    name several.
 
-    Settings are tried on a sample of 2,000 rows, and the best settings and their neighbours on 8,000 rows. These are
-    about seventy trials. The kernel values of a sample are computed once per γ and shared by all λ, υ and θ, and each
-    solve starts from the one before. Settings are compared by the scores of left-out rows. The last fit uses the best
-    settings and all rows.
+    Many settings are tried on a sample of 2,000 rows, and the best and their neighbours on 8,000 rows; folds judge the
+    best of few rows. The kernel values of a sample are computed once per γ and shared by all λ, υ and θ, and each
+    solve starts from the one before. Settings are compared by the logistic loss of left-out rows, which chance moves
+    less than their accuracy. The last fit uses the best settings and all rows.
 
     Parameters
     ----------
-    kernel : {…}, or array-like of them, default="rbf"
-        Kernel, or kernels to choose from; "linear" has no γ. {…}
+    kernel : {…}, or array-like of them, default="auto"
+        Kernel, or kernels to choose from; "linear" has no γ. "auto" is "rbf" and "laplacian". {…}
     gammas : array-like of float or None, default=None
         Values of γ to choose from. None: 2⁻⁴ … 2⁶ times the value of ``gamma="scale"``.
     lams : array-like of float or None, default=None
@@ -59,7 +54,7 @@ class ODMClassifierCV(ODMEstimator):
     scoring : str, callable, several of them, dict, or None, default=None
         Score of left-out rows, or several scores: names or scorers of scikit-learn, such as "roc_auc" or
         "neg_log_loss". `CostScorer` is for costs. Scores are computed from the decision values of left-out rows,
-        without refits, and so are probabilities. None: accuracy.
+        without refits, and so are probabilities. None: the logistic loss decides, and accuracy is told.
     refit : str or None, default=None
         Name of the score that decides, if there are several. None: the first.
     solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
@@ -70,21 +65,25 @@ class ODMClassifierCV(ODMEstimator):
     tol : float, default=1e-3
         Relative duality gap of the last fit. Trials are solved to 1e-2.
     scale : {…} or None, default="auto"
-        Scaling of the features. The model also applies it to new rows. "auto" is "standard" for tables with words or
-        telling gaps, whose numbers are seldom alike, and else "minmax".
+        Scaling of the features. The model also applies it to new rows. "auto" chooses with "rbf" among all, and with
+        "laplacian" between "ranks" and "standard". Other kernels and sparse rows have one: "standard" for tables with
+        words or telling gaps, whose numbers are seldom alike and which are never scaled to their range, else "minmax".
+    budget : {"fast", "default", "thorough"}, default="default"
+        How much is tried. "fast" has one scaling for each kernel, and looks closer at the best of these. "default"
+        looks closer at the best of each kernel, and "thorough" at all.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
 
     Attributes
     ----------
     best_params_ : dict
-        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows, and ``kernel`` and
-        ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. By default,
-        `ODMClassifier` scales otherwise: also pass it ``scale=search.scale_``.
+        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows, and ``kernel``,
+        ``scale`` and ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. A
+        scaling that you named is not among them: also pass ``scale=search.scale_``.
     best_score_ : float
-        Score of ``best_params_`` in the last stage of the search: on the larger sample, or on all rows. With several
-        scores, it is the one that decides. Since it is the best of many, it is too optimistic for models of that stage.
-        The last fit may have more rows and landmarks, and so be better.
+        Score of ``best_params_`` in the last stage of the search: in folds, on the larger sample, or on all rows. With
+        several scores, it is the one that decides. The best of many scores of your own is too optimistic for models of
+        that stage. The last fit may have more rows and landmarks, and so be better.
     nested_score_ : float
         Score without this optimism, always on the larger sample: each split, or each tenth of the rows if they are left
         out one by one, is scored with the setting that is best on the others. nan if the others have no rows of some
@@ -94,8 +93,9 @@ class ODMClassifierCV(ODMEstimator):
         Index of ``best_params_`` in ``cv_results_``.
     cv_results_ : dict of arrays
         As in scikit-learn's halving searches: ``iter`` is the stage, and ``n_resources`` the number of its rows.
-        Several scores have their names in place of "score". λ is the value for all rows. On a sample, λ is smaller in
-        proportion to the weight of the sample. Saved models do not have this attribute.
+        Several scores have their names in place of "score". By default, the rank is by logistic loss. λ is the value
+        for all rows. On a sample, λ is smaller in proportion to the weight of the sample. Saved models do not have this
+        attribute.
     cell_params_ : dict of lists
         With ``Cells(settings="each")``, this replaces ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
         ``lam`` (the value for all rows), ``upsilon`` and ``theta`` of every cell, or nan in cells of one class.
@@ -119,19 +119,9 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         "is chosen from.",
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS), "array-like"],
+        **CONSTRAINTS,
         "solver": [SolverOptions(SEARCHED), "array-like"],
         **{name: ["array-like", None] for name in AXES},
-        "cv": [
-            Interval(Integral, 2, None, closed="left"),
-            Interval(Real, 0.0, 1.0, closed="neither"),
-            "array-like",
-            HasMethods(["split", "get_n_splits"]),
-            None,
-        ],
-        "scale": [Registered(SCALINGS, "auto"), None],
-        "scoring": [str, callable, "array-like", None],
-        "refit": [str, None],
     }
     _family: ClassVar[Family[Any]] = SearchFamily()
     _saved: ClassVar[tuple[str, ...]] = (
@@ -139,7 +129,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = (*ODMEstimator._unsaved, "cv_results_")
 
-    kernel: Any = "rbf"
+    kernel: Any = "auto"
     _: KW_ONLY
     gammas: Any = None
     lams: Any = None
@@ -150,6 +140,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
     refit: str | None = None
     solver: Any = "auto"
     scale: str | None = "auto"
+    budget: str = "default"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Find settings, and learn from all rows with the best of them.
@@ -177,12 +168,12 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         return self
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
-        kernels = None if isinstance(self.kernel, str) else several(self, "kernel", ODMClassifier)
+        kernels = kernels_of(self, ODMClassifier)
         solvers = None if isinstance(self.solver, str | SolverObject) else self._several_solvers()
         shared = set(self._get_param_names()) & set(ODMClassifier._get_param_names())
         first = {
             **{name: getattr(self, name) for name in shared},
-            "kernel": self.kernel if kernels is None else kernels[0],
+            "kernel": kernels[0],
             "solver": self.solver if solvers is None else solvers[0],
         }
         if more.get("places") and more.get("groups") is None:
@@ -192,8 +183,9 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         }
         plain = ODMClassifier(**first)
         return SearchFit(
-            run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=splits_of(self.cv, more.get("groups")),
-            scorers=deciding_scorers(self.scoring, self.refit), groups=self._left_out_groups(more.get("groups")),
+            run=run, first=plain, **axes, kernels=kernels, scale=self.scale, budget=self.budget, solvers=solvers,
+            cv=splits_of(self.cv, more.get("groups")), scorers=deciding_scorers(self.scoring, self.refit),
+            groups=self._left_out_groups(more.get("groups")),
         )  # fmt: skip
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from numbers import Integral, Real
 from typing import Any, ClassVar
-
-from sklearn.utils._param_validation import HasMethods, Interval
 
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.odm_estimator import advise_groups
@@ -19,20 +16,28 @@ from dask_odm.estimators.odm_regressor import (
 )
 from dask_odm.estimators.scoring import NumberScoring, Scorer, deciding_scorers
 from dask_odm.estimators.search.recipe import results_of
-from dask_odm.estimators.search.search_fit import Splitter, several, splits_of
+from dask_odm.estimators.search.search_fit import (
+    CONSTRAINTS,
+    SCALES,
+    Splitter,
+    axes_of,
+    kernels_of,
+    several,
+    splits_of,
+    views_of,
+)
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, solver_object, solver_word, with_parameters
+from dask_odm.learning.parameters import solver_object, solver_word, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.search.climb import TUNING, Axes, Search, Setting
+from dask_odm.methods.search.climb import BUDGETS, TUNING, Setting
 from dask_odm.methods.search.samples import SampleTrials
 from dask_odm.methods.search.trials import Given, Splits, explained
 from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
-BOTH = ("rbf", "laplacian")
 SHARES = tuple(10.0 * share for share in TUNING.shares)  # λ/M: targets are seldom as noisy as classes
 
 
@@ -41,6 +46,8 @@ class RegressionSearch(RegressionFit):
     """Settings of a search: values to choose from, or None for ranges that suit the data, and the splits."""
 
     kernels: tuple[str, ...] = ()
+    scale: str | None = None
+    budget: str = "default"
     gammas: tuple[float, ...] | None = None
     lams_tried: tuple[float, ...] | None = None
     cv: int | float | Given | Splitter | None = None
@@ -59,12 +66,20 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
         trials = SampleTrials(scaled, fit.kernel, fit.run, splits, score=score, groups=fit.left_out)
-        search = Search(_axes(data, fit), trials.scores, splits.count, trials.goes_on, None, lambda state: None)
+        budget = BUDGETS[fit.budget]
+        views = views_of(fit.kernels, fit.scale, budget, data)
+        lams = fit.lams_tried or tuple(share * data.total_weight for share in SHARES)
+        axes = axes_of(
+            data, fit.kernel, views,
+            gammas=fit.gammas, lams=lams, upsilons=(fit.odm.upsilon,), thetas=(fit.odm.theta,),
+        )  # fmt: skip
+        search = trials.search(axes, budget)
         state = search.run()
         best = Setting.of(state.history[search.best])
-        params = [_parameters(Setting.of(record), data) for record in state.history]
+        several = len({view.scale for view in views}) > 1
+        params = [_parameters(Setting.of(record), data, several) for record in state.history]
         lam = best.share * data.total_weight
-        kernel = replace(fit.kernel, kernel=best.kernel, gamma=best.gamma)
+        kernel = replace(fit.kernel, **best.view._asdict(), gamma=best.gamma)
         groups = fit.left_out if fit.loo else None
         plain = {each.name: getattr(fit, each.name) for each in fields(RegressionFit)}
         last = RegressionFit(**plain | {"kernel": kernel, "odm": replace(fit.odm, lam=lam), "groups": groups})
@@ -92,35 +107,21 @@ class RegressionSearchFamily(Family[RegressionSearch]):
         return choice.recipe.train(data, fit)
 
 
-def _parameters(setting: Setting, data: TrainingData) -> dict[str, Any]:
-    """Return the parameters of `ODMRegressor` for a setting."""
+def _parameters(setting: Setting, data: TrainingData, several: bool) -> dict[str, Any]:
+    """Return the parameters of `ODMRegressor` for a setting, with its scale if there are ``several``."""
+    scale = {"scale": setting.scale} if several else {}
     gamma = {"gamma": setting.gamma} if hasattr(KERNELS[setting.kernel], "gamma") else {}
-    return {"kernel": setting.kernel, **gamma, "lam": setting.share * data.total_weight}
-
-
-def _axes(data: TrainingData, fit: RegressionSearch) -> Axes:
-    """Return the values to choose from: the user's, or ranges that suit the data."""
-
-    def gammas(name: str) -> tuple[float, ...]:
-        if not hasattr(KERNELS[name], "gamma"):
-            return (1.0,)
-        if fit.gammas is not None:
-            return fit.gammas
-        kernel: Any = replace(fit.kernel, kernel=name, gamma="scale").make(data.statistics(fit.kernel.scale))
-        return tuple(float(kernel.gamma) * factor for factor in TUNING.gammas)
-
-    shares = SHARES if fit.lams_tried is None else tuple(lam / data.total_weight for lam in fit.lams_tried)
-    return Axes(fit.kernels, tuple(map(gammas, fit.kernels)), shares, (fit.odm.upsilon,), (fit.odm.theta,), (None,))
+    return {"kernel": setting.kernel, **scale, **gamma, "lam": setting.share * data.total_weight}
 
 
 @with_parameters
 class ODMRegressorCV(RegressionEstimator):
-    """`ODMRegressor` that finds its kernel, γ and λ by left-out rows, in closed form on samples, and learns all rows.
+    """`ODMRegressor` that finds its kernel, scaling, γ and λ by left-out rows of samples, and learns all rows.
 
     Parameters
     ----------
-    kernel : {…}, array-like of them, or None, default=None
-        Kernel, or kernels to choose from. None: "rbf" and "laplacian".
+    kernel : {…}, array-like of them, or None, default="auto"
+        Kernel, or kernels to choose from. "auto" or None: "rbf" and "laplacian".
     gammas, lams : array-like or None, default=None
         Values of γ and λ to choose from. None: ranges that suit the data.
     cv : int, float, splitter, splits, or None, default=None
@@ -130,11 +131,14 @@ class ODMRegressorCV(RegressionEstimator):
         "neg_mean_absolute_error". None: R².
     refit : str or None, default=None
         Name of the score that decides, if there are several. None: the first.
+    budget : {"fast", "default", "thorough"}, default="default"
+        As in `ODMClassifierCV`, and so is scale="auto".
 
     Attributes
     ----------
     best_params_ : dict
-        ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows.
+        ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows, and ``scale`` if there were
+        several.
     best_score_ : float
         Score of left-out rows of the sample. Since it is the best of many, it is a little too optimistic.
     nested_score_ : float
@@ -156,18 +160,8 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
 
     _family: ClassVar[Family[Any]] = RegressionSearchFamily()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS), "array-like", None],
-        "gammas": ["array-like", None],
-        "lams": ["array-like", None],
-        "cv": [
-            Interval(Integral, 2, None, closed="left"),
-            Interval(Real, 0.0, 1.0, closed="neither"),
-            "array-like",
-            HasMethods(["split", "get_n_splits"]),
-            None,
-        ],
-        "scoring": [str, callable, "array-like", None],
-        "refit": [str, None],
+        **CONSTRAINTS,
+        "kernel": [*CONSTRAINTS["kernel"], None],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         *RegressionEstimator._saved,
@@ -180,24 +174,26 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
     lam: ClassVar[str] = "auto"
     gamma: ClassVar[str] = "scale"
 
-    kernel: Any = None
+    kernel: Any = "auto"
     _: KW_ONLY
     gammas: Any = None
     lams: Any = None
     cv: Any = None
     scoring: Any = None
     refit: str | None = None
+    budget: str = "default"
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionSearch:
         own = solver_object(self.solver, self._solvers) or Landmark()
         groups = more.get("groups")
         if more.get("places") and groups is None:
             advise_groups()
-        named = (self.kernel,) if isinstance(self.kernel, str) else BOTH
-        kernels = named if isinstance(self.kernel, str | None) else several(self, "kernel", ODMRegressor)
+        both = self.kernel is None or self.kernel == "auto"  # None: as before there was "auto"
+        kernels = tuple(SCALES) if both else kernels_of(self, ODMRegressor)
         first = type(self)(**self.get_params(deep=False) | {"kernel": kernels[0]})
         return RegressionSearch.of(
-            first, own, run, (), word=solver_word(self.solver), kernels=kernels, gammas=self._ascending("gammas"),
+            first, own, run, (), word=solver_word(self.solver), kernels=kernels, scale=self.scale,
+            budget=self.budget, gammas=self._ascending("gammas"),
             lams_tried=self._ascending("lams"), cv=splits_of(self.cv, groups),
             left_out=numbered(groups) if groups is not None and self.cv is None else None,
             scorers=deciding_scorers(self.scoring, self.refit),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import matplotlib
 import numpy as np
 import pytest
-from sklearn.metrics import balanced_accuracy_score, brier_score_loss, log_loss, precision_recall_fscore_support
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    brier_score_loss,
+    log_loss,
+    precision_recall_fscore_support,
+    roc_auc_score,
+    roc_curve,
+)
 
 from cli.running import run
-
-from sklearn.metrics import roc_auc_score, roc_curve  # isort: skip
-
 from dask_odm import ODMClassifier, plot_confusion, plot_importance, plot_reliability, plot_roc
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.importance import Importance

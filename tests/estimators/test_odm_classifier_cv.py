@@ -41,7 +41,7 @@ NOISY = np.hstack([X, np.random.default_rng(5).standard_normal((300, 3))]), Y
 
 
 def search_of(**settings):
-    return ODMClassifierCV(**{"random_state": 0, **GRID, **settings})
+    return ODMClassifierCV(**{"kernel": "rbf", "scale": "minmax", "random_state": 0, **GRID, **settings})
 
 
 def without_clock(results):
@@ -62,14 +62,15 @@ def test_the_model_is_that_of_the_settings_found(model):
 @pytest.mark.slow  # of too many rows for the whole kernel matrix
 def test_a_search_goes_on_in_cells_where_landmarks_find_nothing():
     rows, y = make_chessboard(24_000, 5, n_squares=30)
-    found = ODMClassifierCV(random_state=0).fit(rows, y)
+    view = {"kernel": "rbf", "scale": "minmax", "random_state": 0}
+    found = ODMClassifierCV(**view).fit(rows, y)
     assert found.history_[0]["solver"] == "cells"
     assert found.history_[0]["why"].endswith("and landmarks find next to nothing")
-    asked = ODMClassifierCV(solver="cells", random_state=0).fit(rows, y)
+    asked = ODMClassifierCV(solver="cells", **view).fit(rows, y)
     assert found.best_params_ == asked.best_params_
     fresh, labels = make_chessboard(2000, 5, n_squares=30, start=24_000)
     np.testing.assert_array_equal(found.decision_function(fresh), asked.decision_function(fresh))
-    landmarks = ODMClassifierCV(solver="landmark", random_state=0).fit(rows, y)
+    landmarks = ODMClassifierCV(solver="landmark", **view).fit(rows, y)
     assert found.score(fresh, labels) > landmarks.score(fresh, labels) + 0.2
 
 
@@ -81,7 +82,7 @@ def test_results_are_as_scikit_learn_has_them(model):
     assert results["rank_test_score"][model.best_index_] == 1
     assert results["params"][model.best_index_] == model.best_params_
     assert results["mean_test_score"][model.best_index_] == model.best_score_
-    assert set(results["iter"]) == {0, 1}
+    assert set(results["iter"]) == {0, 1, 3}
     assert set(results["param_gamma"]) <= {0.1, 1.0, 10.0}
     np.testing.assert_allclose(results["param_lam"][:2], [100.0, 1e3])
 
@@ -156,7 +157,8 @@ def octaves(n=300, seed=0):
     return 2.0 ** -octave[:, None], octave.astype(int) % 2
 
 
-SEVERAL = {"lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.3], "gammas": [10.0, 100.0], "random_state": 0}
+SEVERAL = {"lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.3], "gammas": [10.0, 100.0], "scale": "minmax"}
+SEVERAL["random_state"] = 0
 
 
 @pytest.mark.slow
@@ -178,6 +180,50 @@ def test_the_kernel_that_suits_the_data_is_found(tmp_path):
     assert 0 < np.count_nonzero(linear) < len(linear)
     assert {"gamma" in each for each, is_linear in zip(results["params"], linear, strict=True) if is_linear} == {False}
     assert "param_kernel" not in alone[0].cv_results_
+
+
+def test_kernel_and_scaling_are_chosen_unless_they_are_named():
+    few = {"random_state": 0, **GRID, "lams": [100.0], "thetas": [0.3]}
+    tried = {
+        budget: ODMClassifierCV(budget=budget, **few).fit(X, Y).cv_results_
+        for budget in ("fast", "default", "thorough")
+    }
+    assert [len(each["params"]) for each in tried.values()] == sorted({len(each["params"]) for each in tried.values()})
+    views = {(each["kernel"], each["scale"]) for each in tried["default"]["params"]}
+    assert views == {
+        ("rbf", "minmax"), ("rbf", "standard"), ("rbf", "ranks"), ("laplacian", "standard"), ("laplacian", "ranks"),
+    }  # fmt: skip
+    found = ODMClassifierCV(**few).fit(X, Y)
+    plain = ODMClassifier(random_state=0, **found.best_params_).fit(X, Y)
+    np.testing.assert_array_equal(found.decision_function(X), plain.decision_function(X))
+    named = ODMClassifierCV("laplacian", scale="minmax", **few).fit(X, Y)
+    assert (named._model.kernel.name, named.scale_) == ("laplacian", "minmax")
+    assert not {"param_kernel", "param_scale"} & set(named.cv_results_)
+    assert ODMClassifierCV(scale=None, **few).fit(X, Y).scale_ is None
+
+
+def test_folds_judge_the_best_settings_of_few_rows():
+    one = {"gammas": [1.0], "lams": [100.0], "thetas": [0.3]}
+    found, folds = search_of(**one).fit(*NOISY), search_of(**one, cv=5).fit(*NOISY)
+    sizes = np.bincount(folds_of(np.arange(300), 5, np.random.RandomState(0).randint(2**31 - 1)))
+    expected = sum(folds.cv_results_[f"split{k}_test_score"][-1] * sizes[k] for k in range(5)) / 300
+    assert found.cv_results_["iter"][found.best_index_] == 3
+    assert found.best_score_ == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_best_score_on_noise_is_chance():
+    """The best of many accuracies would be .05 above."""
+    rng = np.random.default_rng(0)
+    Z, noise = rng.standard_normal((4, 200, 5)), rng.integers(0, 2, (4, 200))
+    found = [ODMClassifierCV("rbf", scale="standard", random_state=0).fit(*each) for each in zip(Z, noise, strict=True)]
+    assert np.mean([each.best_score_ for each in found]) < 0.5 + 0.5 / np.sqrt(800)
+
+
+def test_the_margin_of_one_of_two_classes_is_their_value():
+    values, codes = np.array([0.7, -0.2, 1.4]), np.array([1, 1, 0])
+    both = trials.accuracy(np.stack([-values, values], axis=1), codes, np.ones(3))
+    np.testing.assert_allclose(both, trials.accuracy(values, codes, np.ones(3)))
+    np.testing.assert_allclose(both, [1 / 3, -np.mean(np.log1p(np.exp(4.0 * np.array([-0.7, 0.2, 1.4]))))])
 
 
 def test_the_number_of_landmarks_that_suits_the_data_is_found():
@@ -208,7 +254,7 @@ def test_goes_on_after_a_kill(more, model, tmp_path):
     with pytest.raises(StoreError, match="is of another fit"):
         search_of(checkpoint=path, resume=True, **{**more, "thetas": [0.5]}).fit(X, Y)
     with pytest.raises(StoreError, match="is of another fit"):
-        search_of(checkpoint=path, resume=True, **{**more, "kernel": ["rbf"]}).fit(X, Y)
+        search_of(checkpoint=path, resume=True, **{**more, "kernel": ["laplacian"]}).fit(X, Y)
 
 
 def test_large_data_are_tried_whole(monkeypatch):
@@ -220,7 +266,7 @@ def test_large_data_are_tried_whole(monkeypatch):
 
 
 def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
-    tuning = replace(search_samples.TUNING, landmarks=(8, 8, 500))
+    tuning = replace(search_samples.TUNING, landmarks=(8, 8, 500), folded=0)
     monkeypatch.setattr(search_samples, "TUNING", tuning)
     assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
     assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
@@ -303,6 +349,7 @@ def test_from_the_shell(tmp_path):
     grid = [f"--{name}={','.join(map(str, values))}" for name, values in GRID.items()]
     grid += ["--kernel=linear,rbf", "--solver=landmark", "--n-landmarks=20,60"]
     grid += ["--scoring=roc_auc,f1_macro", "--refit=f1_macro"]
+    grid += ["--scale=minmax"]
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
     result = run(*asked)
     assert "by left-out rows, the best of" in result.stdout

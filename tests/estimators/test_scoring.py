@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -12,11 +14,12 @@ from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.errors import InputError
 from dask_odm.estimators.scoring import CostScorer, Scoring, scorers_of
 from dask_odm.methods.landmark import recipe
+from dask_odm.methods.search import samples
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 
 SETTING = {"gamma": 1.0, "lam": 200.0, "upsilon": 0.3, "theta": 0.3}
-AXES = {f"{name}s": [value] for name, value in SETTING.items()}
+AXES = {f"{name}s": [value] for name, value in SETTING.items()} | {"kernel": "rbf", "scale": "minmax"}
 COSTS = np.array([[0.0, 1.0], [7.0, 0.5]])
 
 
@@ -153,6 +156,7 @@ def test_trials_on_all_rows_need_no_certificate(uneven, monkeypatch):
         return certified(*args, exact=exact)
 
     monkeypatch.setattr(recipe, "_certified", counted)
+    monkeypatch.setattr(samples, "TUNING", replace(samples.TUNING, folded=0))
     solver = Landmark(20, certify=True)
     model = ODMClassifierCV(**AXES, scoring="roc_auc", solver=solver, random_state=0).fit(*uneven)
     assert 2 in model.cv_results_["iter"]  # the last stage, on all rows

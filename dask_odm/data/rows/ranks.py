@@ -10,10 +10,11 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
-from dask_odm.linalg.jit import compiled_in_order, frozen, inlined
+from dask_odm.linalg.jit import Emitted, compiled_in_order, frozen, inlined, pointer
 from dask_odm.typing import Array
 
 QUANTILES = 254  # of a column, at most; its ends and zero are knots, too
+MOST_KNOTS = QUANTILES + 3  # of a column, which two searches of 16 numbers tell apart
 LEAST_QUANTILES = 30  # of a column of very many, whose knots would take more memory than landmarks
 WIDEST = 3.0  # most deviations of a normal score from its mean
 SAMPLED_ROWS = 1 << 15  # with which ranks are off by less than the distance of two quantiles
@@ -24,6 +25,17 @@ PIECE_ENTRIES = 1 << 16  # that are sorted at a time, or mapped
 def sampled_rows(width: float) -> int:
     """Return of how many rows of so many entries the ranks are taken; of at most as many they are exact."""
     return min(SAMPLED_ROWS, max(1024, int(SAMPLED_ENTRIES / max(1.0, width))))
+
+
+def ranks_bytes(d: int, width: float) -> int:
+    """Return the most bytes of the ranks of ``d`` columns of rows with ``width`` entries, and of their file."""
+    found = min(d * quantiles(d), int(sampled_rows(width) * width))
+    return 2 * 16 * (found + 3 * d)
+
+
+def quantiles(d: int) -> int:
+    """Return the quantiles of each of ``d`` columns."""
+    return min(QUANTILES, max(LEAST_QUANTILES, PIECE_ENTRIES * 4 // d))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +61,7 @@ class Ranks:
         d = X.shape[1]
         X = X.tocsc() if issparse(X) else X
         step = max(1, PIECE_ENTRIES * d // max(X.nnz if issparse(X) else X.size, d))
-        parts = min(QUANTILES, max(LEAST_QUANTILES, PIECE_ENTRIES * 4 // d))
+        parts = quantiles(d)
         found = [_piece(X, weight, statistics, slice(j, min(j + step, d)), parts) for j in range(0, d, step)]
         counts, knots, levels = map(np.concatenate, zip(*found, strict=True))
         return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), knots, levels)
@@ -100,7 +112,8 @@ class Ranks:
         bounds, knots, levels = found.bounds, found.knots, found.levels
         shaped = bounds.dtype == np.int64 and bounds.shape == (d + 1,) and knots.dtype == levels.dtype == np.float64
         shaped = shaped and knots.shape == levels.shape == (bounds[-1],)
-        if not shaped or bounds[0] != 0 or (np.diff(bounds) < 1).any():
+        counts = np.diff(bounds)
+        if not shaped or bounds[0] != 0 or counts.min() < 1 or counts.max() > MOST_KNOTS:
             raise ValueError(f"ranks of shapes {bounds.shape}, {knots.shape} and {levels.shape} for {d} features")
         within = np.ones(len(knots) - 1, bool)
         within[bounds[1:-1] - 1] = False  # between a column and the next one
@@ -157,30 +170,50 @@ def _between(x: float, at: int, last: int, knots: Array, levels: Array) -> float
     return levels[at] + share * (levels[above] - levels[at])
 
 
+@Emitted
+def _reached(typing: Any, knots: Any, at: Any, x: Any) -> Any:
+    """Return how many of the 16 numbers of ``knots`` from ``at`` on are at most ``x``; none that is NaN."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        table, at, x = given
+        lanes = ir.VectorType(ir.DoubleType(), 16)
+        held = builder.load(builder.bitcast(builder.gep(table, [at]), lanes.as_pointer()), align=8)
+        nothing = ir.Constant(lanes, ir.Undefined)
+        first = ir.Constant(ir.VectorType(ir.IntType(32), 16), None)
+        each = builder.shuffle_vector(builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, first)
+        reached = builder.bitcast(builder.fcmp_ordered("<=", held, each), ir.IntType(16))
+        return builder.zext(builder.ctpop(reached), ir.IntType(64))
+
+    return types.int64(knots, at, x), generate
+
+
 @compiled_in_order
 def _rank_rows(
     X: Array, bounds: Array, knots: Array, levels: Array, shift: Array, factor: Array, out: Array
 ) -> None:  # fmt: skip
-    """Map some rows at a time, a column after the other, so that each step of the search is one for many values."""
-    count = 256
-    x, at, seen = np.empty(count), np.empty(count, np.int64), np.empty(count)
+    """Map some rows at a time, a column after the other: 16 of its knots tell which 16 others tell where a value is."""
+    count = 512
+    x, at = np.empty(count), np.empty(count, np.int64)
+    coarse, fine = np.empty(16), np.empty(MOST_KNOTS + 15)
+    few, many = pointer(coarse), pointer(fine)
+    all_knots, all_levels = pointer(knots), pointer(levels)
     for start in range(0, X.shape[0], count):
         rows = min(count, X.shape[0] - start)
         for j in range(X.shape[1]):
             last = bounds[j + 1] - 1
+            fine[:] = np.nan
+            for q in range(last - bounds[j]):
+                fine[q] = knots[bounds[j] + 1 + q]
+            for q in range(16):
+                coarse[q] = fine[16 * q + 15]
             for i in range(rows):
                 x[i] = X[start + i, j]
-                at[i] = bounds[j]
-            left = bounds[j + 1] - bounds[j]
-            while left > 1:
-                half = left >> 1
-                for i in range(rows):
-                    seen[i] = knots[at[i] + half]
-                for i in range(rows):
-                    at[i] += half * (seen[i] <= x[i])
-                left -= half
+                some = 16 * _reached(few, 0, x[i])
+                at[i] = bounds[j] + some + _reached(many, some, x[i])
             for i in range(rows):
-                out[start + i, j] = (_between(x[i], at[i], last, knots, levels) - shift[j]) * factor[j]
+                out[start + i, j] = (_between(x[i], at[i], last, all_knots, all_levels) - shift[j]) * factor[j]
 
 
 @compiled_in_order

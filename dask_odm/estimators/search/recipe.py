@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.search.search_fit import SearchFit, Splitter
+from dask_odm.estimators.search.search_fit import SearchFit, Splitter, axes_of, views_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
@@ -18,20 +18,28 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
-from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
-from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
+from dask_odm.methods.search.climb import (
+    BUDGETS,
+    COARSE,
+    FINE,
+    TUNING,
+    WHOLE,
+    Axes,
+    SearchState,
+    Setting,
+    View,
+)  # fmt: skip
 from dask_odm.methods.search.samples import SampleTrials
 from dask_odm.methods.search.trials import Given, Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
-PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
-T = TypeVar("T", int, float)
+PARAMS = ("kernel", "scale", "gamma", "lam", "upsilon", "theta", "solver")
 ODM = ODMFamily()  # learns by the settings that were found
 
 
@@ -64,12 +72,20 @@ class SearchFamily(Family[SearchFit]):
 
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
-    fit = fit.with_scale()
-    axes = _axes(data, fit)
-    for kernel in axes.kernels:
-        chosen = fit.classifier(kernel)
+    budget = BUDGETS[fit.budget]
+    views = views_of(fit.kernels, fit.scale, budget, data)
+    each = isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each"
+    if each and len(fit.kernels) == 1:  # the scaling is that of all cells
+        views = views[:1]
+    fit = fit.seen_by(views[0])
+    for view in views:
+        chosen = fit.classifier(view)
         ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
-    if isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each":
+    axes = axes_of(
+        data, fit.kernel, views, fit.landmarks,
+        gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
+    )  # fmt: skip
+    if each:
         return _train_each(data, fit, axes)
     cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
     _require_rows(cv, data.row_numbers[0])
@@ -79,9 +95,10 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         raise InputError(f"groups must have shape ({rows},) as X has rows. Got {fit.groups.shape} instead.")
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
-    require_state(fit, resume is None or _fits(resume, splits, 1 if fit.scorers is None else len(fit.scorers)))
-    trials = _Trials(data, fit, splits)
-    search = Search(axes, trials.scores, splits.count, trials.goes_on, resume, save, holds_back=not trials.sides)
+    trials = _Trials(data, fit, splits, axes.views)
+    # accuracy, and what decides
+    require_state(fit, resume is None or _fits(resume, splits, 2 if fit.scorers is None else len(fit.scorers)))
+    search = trials.search(axes, budget, resume, save)
     state = search.run()
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     results = results_of(state, trials, params, list(fit.scorers or ()))
@@ -90,7 +107,8 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
-        return train_search(data, replace(fit, first=fit.classifier(setting.kernel, solver=Cells()), run=run), narrow)
+        fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=(setting.kernel,), run=run)
+        return train_search(data, replace(fit, scale=setting.scale), narrow)
     trained = trials.trained(setting, why)
     trained.attributes.update(
         best_params_=results["params"][best],
@@ -103,10 +121,10 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
-    if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.kernels) > 1:
+    if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.views) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
                          "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip
-    classifier = fit.classifier(axes.kernels[0])
+    classifier = fit.classifier(axes.views[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return ODM.train(ODM.choose(own, data.rows, data.features), data, own)
 
@@ -129,18 +147,21 @@ def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
 class _Trials(SampleTrials):
     """The trials of an estimator's settings: on samples of the rows, on some cells, or on all rows."""
 
-    def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
+    def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits, views: tuple[View, ...]) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
         super().__init__(data, fit.kernel, fit.run, splits, most, fit.score, fit.groups)
         self._fit = fit
+        self._views = views
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
-        """Return the parameters of `ODMClassifier` for a setting; kernel and solver only if there are several."""
+        """Return the parameters of `ODMClassifier` for a setting; of kernel, scale and solver those of several."""
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
-        if self._fit.kernels is not None:
-            found["kernel"] = setting.kernel
+        found |= {
+            name: value for name, value in setting.view._asdict().items()
+            if len({getattr(view, name) for view in self._views}) > 1
+        }  # fmt: skip
         if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
         if setting.n_landmarks is not None:
@@ -164,7 +185,7 @@ class _Trials(SampleTrials):
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
             found = np.array([self._on_all(setting)[:, None] for setting in settings])
-            return self.beside_parts(found, np.full((len(settings), TUNING.parts), np.nan))
+            return np.pad(found, ((0, 0), (0, 0), (0, TUNING.parts)), constant_values=np.nan)
         return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -173,7 +194,7 @@ class _Trials(SampleTrials):
     @property
     def _many(self) -> bool:
         """Whether the last stage is of all rows: with two classes and no splits, landmarks disturb the rows' order."""
-        ordered = not self.sides and self._splits.cv is None and len(self._data.class_weights) == 2
+        ordered = self._fit.scorers is not None and self._splits.cv is None and len(self._data.class_weights) == 2
         return super()._many or ordered
 
     @property
@@ -237,35 +258,12 @@ class _Trials(SampleTrials):
 
         With ``loo``, rows or groups are left out, though the last fit may not do so.
         """
-        classifier = self._fit.classifier(**{"kernel": setting.kernel, **self.parameters(setting)})
+        own = {name: value for name, value in self.parameters(setting).items() if name not in View._fields}
+        classifier = self._fit.classifier(setting.view, **own)
         fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
         return ODM.choose(fit, self._data.rows, self._data.features), fit
-
-
-def _axes(data: TrainingData, fit: SearchFit) -> Axes:
-    """Return the values to choose from: the user's, or ranges that suit the data."""
-    kernels = fit.kernels or (str(fit.first.kernel),)
-    gammas = tuple(_gammas(data, fit, kernel) for kernel in kernels)
-    shares = TUNING.shares if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
-    landmarks = (None,) if fit.landmarks is None else _ascending(fit.landmarks)
-    bands = _ascending(fit.upsilons or TUNING.upsilons), _ascending(fit.thetas or TUNING.thetas)
-    return Axes(kernels, gammas, _ascending(shares), *bands, landmarks)
-
-
-def _ascending(values: Iterable[T]) -> tuple[T, ...]:
-    return tuple(sorted(set(values)))
-
-
-def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...]:
-    """Return the values of γ for a kernel; for one without it is 1, which is not used."""
-    if not hasattr(KERNELS[kernel], "gamma"):
-        return (1.0,)
-    if fit.gammas is not None:
-        return _ascending(fit.gammas)
-    scale: Any = KernelChoice.make(replace(fit.kernel, kernel=kernel, gamma="scale"), data.statistics(fit.kernel.scale))
-    return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 
 def results_of(
@@ -274,7 +272,7 @@ def results_of(
     """Return ``cv_results_`` as scikit-learn's halving searches have it, for ``params`` of each trial.
 
     ``iter`` is the stage.
-    Several scores have their ``names`` in place of "score".
+    Several scores have their ``names`` in place of "score". Its rank is by the score that decides.
     """
     history = state.history
     stages = np.array([record["stage"] for record in history])
@@ -290,8 +288,9 @@ def results_of(
     for i, name in enumerate(names if len(names) > 1 else ["score"]):
         scores = state.scores[:, i, : trials.splits]
         means = scores.mean(axis=1)
+        deciding = state.scores[:, i or trials.decides, : trials.splits].mean(axis=1)
         ranks = np.empty(len(means), dtype=np.int32)
-        ranks[np.lexsort((t, u, k, g, s, n, -means, -stages))] = np.arange(1, len(means) + 1)
+        ranks[np.lexsort((t, u, k, g, s, n, -deciding, -stages))] = np.arange(1, len(means) + 1)
         found |= {
             **{f"split{split}_test_{name}": scores[:, split] for split in range(scores.shape[1])},
             f"mean_test_{name}": means,

@@ -2,22 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.scoring import Scorer, Scoring
-from dask_odm.learning.parameters import solver_word
+from dask_odm.kernels import KERNELS
+from dask_odm.learning.parameters import Registered, solver_word
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.search.climb import BUDGETS, TUNING, Axes, Budget, View
 from dask_odm.methods.search.trials import Given, Score, accuracy
 from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
+
+Number = TypeVar("Number", int, float)
+# Kernels that are tried by default, and how the columns are scaled for them, what suits most tables first. No choice
+# wins everywhere, and a budget takes the first of each.
+SCALES = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standard")}
+CONSTRAINTS: dict[str, list[Any]] = {
+    "kernel": [Registered(KERNELS, "auto"), "array-like"],
+    "gammas": ["array-like", None],
+    "lams": ["array-like", None],
+    "cv": [
+        Interval(Integral, 2, None, closed="left"),
+        Interval(Real, 0.0, 1.0, closed="neither"),
+        "array-like",
+        HasMethods(["split", "get_n_splits"]),
+        None,
+    ],
+    "scale": [Registered(SCALINGS, "auto"), None],
+    "scoring": [str, callable, "array-like", None],
+    "refit": [str, None],
+    "budget": [StrOptions(set(BUDGETS))],
+}
+
+
+def kernels_of(search: Any, plain: Any) -> tuple[str, ...]:
+    """Return the kernels to choose from. Cells that search for themselves have the first one by default."""
+    if not isinstance(search.kernel, str):
+        return several(search, "kernel", plain)
+    if search.kernel != "auto":
+        return (search.kernel,)
+    return tuple(SCALES)[: 1 if getattr(search.solver, "settings", "") == "each" else None]
+
+
+def views_of(kernels: Sequence[str], scale: str | None, budget: Budget, data: TrainingData) -> tuple[View, ...]:
+    """Return the views to choose from: each kernel with the ``scale`` that the user named, or those that suit it.
+
+    Tables with words or telling gaps have numbers that are seldom alike, and are not scaled to their range
+    (benchmarks/mixed_tables.py). Sparse rows have one scaling each, of which a sample's kernel values are made dense.
+    """
+    if scale != "auto":
+        return tuple(View(kernel, scale) for kernel in kernels)
+    plain = "standard" if data.run.marks else "minmax"
+    found = []
+    for kernel in kernels:
+        scales = SCALES.get(kernel, ("minmax",))[: 1 if data.is_sparse else budget.scales]
+        found += [View(kernel, plain if each == "minmax" else each) for each in scales]
+    return tuple(dict.fromkeys(found))
+
+
+def axes_of(
+    data: TrainingData, kernel: KernelChoice, views: tuple[View, ...], landmarks: Sequence[int] | None = None,
+    **given: Sequence[float] | None,
+) -> Axes:  # fmt: skip
+    """Return the values to choose from: the user's ``gammas``, ``lams``, ``upsilons`` and ``thetas``, or for None
+    ranges that suit the data. The γ of a kernel without it is 1, which is not used."""
+
+    def gammas(view: View) -> tuple[float, ...]:
+        if not hasattr(KERNELS[view.kernel], "gamma"):
+            return (1.0,)
+        if given["gammas"] is not None:
+            return _ascending(given["gammas"])
+        made: Any = replace(kernel, **view._asdict(), gamma="scale").make(data.statistics(view.scale))
+        return tuple(float(made.gamma) * factor for factor in TUNING.gammas)
+
+    lams = given["lams"]
+    return Axes(
+        views,
+        tuple(map(gammas, views)),
+        _ascending(TUNING.shares if lams is None else [lam / data.total_weight for lam in lams]),
+        _ascending(given["upsilons"] or TUNING.upsilons),
+        _ascending(given["thetas"] or TUNING.thetas),
+        (None,) if landmarks is None else _ascending(landmarks),
+    )
+
+
+def _ascending(values: Iterable[Number]) -> tuple[Number, ...]:
+    return tuple(sorted(set(values)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +181,9 @@ class SearchFit:
     lams: tuple[float, ...] | None
     upsilons: tuple[float, ...] | None
     thetas: tuple[float, ...] | None
-    kernels: tuple[str, ...] | None
+    kernels: tuple[str, ...]
+    scale: str | None
+    budget: str
     solvers: tuple[Landmark, ...] | None
     cv: int | float | Given | Splitter | None
     scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
@@ -135,16 +219,13 @@ class SearchFit:
         """Kernel of the first of all settings."""
         return self.first._settings(self.run).kernel
 
-    def with_scale(self) -> SearchFit:
-        """Return the settings with the scaling that "auto" chooses (benchmarks/mixed_tables.py)."""
-        if self.first.scale != "auto":
-            return self
-        scale = "standard" if self.run.marks else "minmax"
-        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | {"scale": scale}))
+    def seen_by(self, view: View) -> SearchFit:
+        """Return the settings with the first of all views."""
+        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | view._asdict()))
 
-    def classifier(self, kernel: str, **parameters: Any) -> ODMClassifier:
-        """Return the classifier of a kernel; a linear one among others has no landmarks."""
-        several = self.kernels is not None or self.solvers is not None
-        if several and kernel == "linear" and solver_word(self.first.solver) == "landmark":
+    def classifier(self, view: View, **parameters: Any) -> ODMClassifier:
+        """Return the classifier of a view; a linear one among others has no landmarks."""
+        several = len(self.kernels) > 1 or self.solvers is not None
+        if several and view.kernel == "linear" and solver_word(self.first.solver) == "landmark":
             parameters["solver"] = "newton"
-        return ODMClassifier(**self.first.get_params(deep=False) | {"kernel": kernel, **parameters})
+        return ODMClassifier(**self.first.get_params(deep=False) | view._asdict() | parameters)

@@ -104,7 +104,7 @@ class StoredData(TrainingData):
 
     @cached_property
     def cluster(self) -> Cluster:
-        return self.run.cluster()
+        return self.run.cluster().without(self.rank_bytes)
 
     def columns(self) -> tuple[Array, Array]:
         y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)

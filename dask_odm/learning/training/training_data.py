@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.ranks import Ranks, sampled_rows
+from dask_odm.data.rows.ranks import Ranks, ranks_bytes, sampled_rows
 from dask_odm.data.rows.scaling import RANKS, Scaling
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.rows.targets import OneOfMany, RealValues
@@ -136,7 +136,12 @@ class TrainingData(ABC):
         ``scaled`` counts a scaled copy of the rows, too, if one is made. ``of_pair`` counts what is held for a machine
         that tells the two largest of many classes apart, whose rows are copied.
         """
-        return 0
+        return self.rank_bytes
+
+    @property
+    def rank_bytes(self) -> int:
+        """Bytes of the ranks of all columns, in this process and where tasks run."""
+        return ranks_bytes(self.features, self.features * self.density) if self.run.scale == RANKS else 0
 
     def beside(self, nbytes: int) -> TrainingData:
         """Return the same rows, beside which this process holds ``nbytes`` of other machines' models, if they count."""

@@ -212,29 +212,27 @@ class MachineQuery:
 class TargetQuery(MachineQuery):
     """Sums of machines over the same rows, all of one class; block by block, y (n, t) has each machine's targets.
 
-    ``columns`` (m,) are those of the machines. Labels are −1 or 1, and ``ratios`` (m,) the weights of positive ones
-    relative to the others; of real targets, there are no ratios.
+    ``columns`` (m,) are those of the machines. Labels are −1 or 1, and ``signs`` (1, m) are the weights of positive
+    ones relative to the others. They are 0 for real targets.
     """
 
     columns: Array
-    ratios: Array
 
-    def of_machines(self, some: Array | slice) -> TargetQuery:
-        found = replace(self, signs=self.signs[:, some], stiffness=self.stiffness[:, some])
-        return replace(found, columns=self.columns[some], ratios=self.ratios[some] if self.ratios.size else self.ratios)
+    def of_machines(self, some: Array | slice) -> MachineQuery:
+        return replace(super().of_machines(some), columns=self.columns[some])  # type: ignore[call-arg]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"columns": self.columns, "ratios": self.ratios}
+    def _targets(self, block: RowBlock, rows: Any, own: Array) -> Array:
+        return block.y[rows].take(self.columns[own], axis=1)
 
     def _margins(self, block: RowBlock, rows: Any, code: int, own: Array, scores: Array) -> tuple[Array, Array]:
-        y = block.y[rows][:, self.columns[own]].astype(scores.dtype)
-        return (scores * y, y) if self.ratios.size else (scores - y, np.ones((1, 1), scores.dtype))
+        y = self._targets(block, rows, own).astype(scores.dtype)
+        return (scores * y, y) if self.signs.any() else (scores - y, np.ones((1, 1), scores.dtype))
 
     def _row_stiffness(self, block: RowBlock, rows: Any, code: int, own: Array) -> Array:
         unit = super()._row_stiffness(block, rows, code, own)
-        if (self.ratios == 1.0).all():
+        if np.isin(self.signs, (0.0, 1.0)).all():
             return unit
-        return unit * np.where(block.y[rows][:, self.columns[own]] > 0, self.ratios[own], 1.0).astype(unit.dtype)
+        return unit * np.where(self._targets(block, rows, own) > 0, self.signs[0, own], 1.0).astype(unit.dtype)
 
     def _samples(self, block: RowBlock, size: int, seed: int) -> ClassSamples:
         weight = block.weight if block.weight.size else np.ones(len(block))

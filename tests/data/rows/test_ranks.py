@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import numpy as np
 import pytest
+from dask.utils import parse_bytes
 from scipy.sparse import csr_array
 from scipy.special import ndtri
 from scipy.stats import rankdata
 from sklearn.preprocessing import QuantileTransformer
 
-from dask_odm import InputError, MDDRidge, ODMClassifier, ODMRegressor, ODMRegressorCV, StoreError, load_model
+from dask_odm import (
+    InputError,
+    MDDRidge,
+    MemoryLimitError,
+    ODMClassifier,
+    ODMRegressor,
+    ODMRegressorCV,
+    StoreError,
+    load_model,
+)
 from dask_odm.data.rows import ranks as ranks_module
 from dask_odm.data.rows.ranks import Ranks
 from dask_odm.data.rows.scaling import RANKS, Scaling, StoredScaling
@@ -185,6 +196,37 @@ def test_a_saved_model_predicts_the_same_and_other_versions_do_not_know_it(tmp_p
         write_record(path, "model", arrays | {name: np.ascontiguousarray(wrong)}, record.attributes, overwrite=True)
         with pytest.raises(StoreError, match="does not hold a kernel on ranks model"):
             model_from(read_record(path, "model"))
+
+
+def test_a_value_is_found_among_as_many_knots_as_a_column_may_have():
+    def of(count: int) -> Ranks:
+        knots = np.cumsum(np.random.default_rng(0).random(count)) - 40.0
+        arrays = {"rank_bounds": np.array([0, count]), "rank_knots": knots, "rank_levels": np.linspace(0, 1, count)}
+        return Ranks.of_arrays(arrays, 1)
+
+    for count in (1, 2, 17, 32, 257):
+        ranks = of(count)
+        x = np.concatenate([ranks.knots, ranks.knots[:-1] + np.diff(ranks.knots) / 2, [-1e9, 1e9]])
+        np.testing.assert_allclose(levels(ranks, x[:, None])[:, 0], np.interp(x, ranks.knots, ranks.levels), atol=1e-12)
+    with pytest.raises(ValueError, match=r"\(258,\)"):
+        of(258)
+
+
+@pytest.mark.usefixtures("over_passes")
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_fit_tells_the_memory_of_the_tables(tmp_path, stored):
+    X = np.random.default_rng(0).random((300, 2000))
+    y = np.arange(300) % 2
+    given = (store_of(tmp_path / "a.zarr", X, y).path,) if stored else (X, y)
+
+    def told(scale: str) -> int:
+        model = ODMClassifier(scale=scale, solver=Landmark(20), random_state=0, memory_limit=1 << 20)
+        with pytest.raises(MemoryLimitError) as found:
+            model.fit(*given)
+        return int(parse_bytes(re.search("needs (.*) per task", str(found.value))[1]))
+
+    ranks = ODMClassifier(scale="ranks", solver=Landmark(20), random_state=0).fit(*given)._model.scaling.ranks
+    assert told("ranks") - told("standard") > 0.99 * (ranks.knots.nbytes + ranks.levels.nbytes)
 
 
 @pytest.mark.usefixtures("over_passes")

@@ -43,7 +43,7 @@ def test_a_cell_is_what_a_search_of_its_rows_alone_finds(classes):
             scores.append(1.0)
             continue
         own = SETTINGS | {"lams": [lam * rows.sum() / len(y) for lam in AXES["lams"]]}
-        alone = ODMClassifierCV(solver="exact", **own).fit(X[rows], y[rows])
+        alone = ODMClassifierCV("rbf", solver="exact", **own).fit(X[rows], y[rows])
         expected = [alone.best_params_[name] for name in NAMES]
         expected[1] *= len(y) / rows.sum()
         np.testing.assert_allclose(found[:, cell], expected, rtol=1e-12)

@@ -61,7 +61,7 @@ def test_a_group_in_several_cells_is_one_unit():
     cells = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 500)
     assert len({frozenset(groups[cell.kept]) for cell in cells}) > 1, "cells have different groups"
     tried = [trial_rows(cell, CHOICE, 30, data.run, leaves_one=True, groups=groups) for cell in cells]
-    found = LeftOut.joined([each.left_out([(1.0, 0.2, 0.3)], Splits(None, 3), sides=True)[0] for each in tried])
+    found = LeftOut.joined([each.left_out([(1.0, 0.2, 0.3)], Splits(None, 3))[0] for each in tried])
     np.testing.assert_array_equal(found.units, groups[np.concatenate([cell.kept for cell in cells])])
 
 
@@ -70,7 +70,8 @@ def test_a_search_finds_settings_for_cells(tmp_path, cv):
     rng = np.random.default_rng(0)
     X = rng.random((4000, 2))
     y = np.floor(8 * X).astype(int).sum(axis=1) % 2
-    axes = {"gammas": [1.0, 100.0], "lams": [10.0, 4e4], "upsilons": [0.2], "thetas": [0.3]}
+    axes = {"gammas": [1.0, 100.0], "lams": [10.0, 4e4], "upsilons": [0.2], "thetas": [0.3], "scale": "minmax"}
+    axes["kernel"] = "rbf"
     search = ODMClassifierCV(solver=Cells(500), **axes, cv=cv, random_state=0).fit(X[:3000], y[:3000])
     assert search.best_params_["gamma"] == 100.0
     assert search.best_params_["lam"] == 4e4
