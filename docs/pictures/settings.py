@@ -7,7 +7,7 @@ from matplotlib.colors import Normalize
 import dask_odm as odm
 
 X, y = odm.datasets.make_shells(1500, 6, noise=0.3)
-found = odm.ODMClassifierCV(random_state=0).fit(X, y)
+found = odm.ODMClassifierCV("rbf", scale="standard", random_state=0).fit(X, y)
 tried = found.cv_results_
 gamma, lam = (
     np.array([each[name] for each in tried["params"]], dtype=float)

@@ -55,7 +55,7 @@ def test_every_solver_ends_at_the_optimum_of_every_kernel_or_says_whose_it_is(so
 def test_every_estimator_learns_by_every_kernel_and_is_saved(kind, kernel, tmp_path):
     X, y = blobs(60, 3, seed=2, distance=6.0)
     more = GRID if kind is ODMClassifierCV else {}
-    model = kind(kernel=kernel, **more).fit(X, X[:, 0] if is_regressor(kind()) else y)
+    model = kind(**more | {"kernel": kernel}).fit(X, X[:, 0] if is_regressor(kind()) else y)
     assert np.isfinite(scores(model, X)).all()
     model.save(tmp_path / "m.zarr")
     again = load_model(tmp_path / "m.zarr")

@@ -109,13 +109,15 @@ def test_lam_and_scaling_are_those_that_were_taken(store, tmp_path):
 
 
 def test_what_a_search_tried(store, tmp_path):
-    model = odm.ODMClassifierCV(gammas=[0.1, 1.0], lams=[10.0, 100.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())
+    axes = {"gammas": [0.1, 1.0], "lams": [10.0, 100.0], "upsilons": [0.2], "thetas": [0.1]}
+    model = odm.ODMClassifierCV(**axes).fit(*rows())
     page = reported(model, store, tmp_path, importance=False)
     assert "Search" in page.headings
     assert numbers(page, "Nested score", 1)[0] == pytest.approx(model.nested_score_, abs=1e-4)
     best = page.cells.index("Nested score") + 2
-    shown = [float(cell.replace(",", "")) for cell in page.cells[best : best + 3]]
+    shown = [float(page.cells[best + at].replace(",", "")) for at in (0, 1, 4)]  # between them kernel and scale
     assert shown == pytest.approx([model.best_score_, 300, model.best_params_["gamma"]], rel=1e-3)
+    assert page.cells[best + 2 : best + 4] == [model.best_params_["kernel"], model.best_params_["scale"]]
     assert f"of {len(model.cv_results_['params'])} trials" in (tmp_path / "report.html").read_text(encoding="utf-8")
     model.save(tmp_path / "m.zarr")
     page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
@@ -272,6 +274,21 @@ def test_many_classes_cells_one_class_and_regressors(tmp_path):
     page = reported(odm.MDDRidge().fit(real), real, tmp_path)
     assert "R²" in page.cells
     assert page.tags.count("svg") == 4
+
+
+def test_what_a_metric_follows_is_told_by_columns_also_of_a_saved_model(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"noise": rng.normal(size=400), "word": rng.choice(["<a>", "b", "c"], 400)})
+    table["number"] = rng.normal(size=400)
+    y = (table["word"] == "b") | (table["number"] > 1)
+    odm.ODMClassifier(metric="diagonal", random_state=0).fit(table, y).save(tmp_path / "m.zarr")
+    model = odm.load_model(tmp_path / "m.zarr")
+    assert model.feature_importances_.shape == (3,) == model.feature_names_in_.shape  # words are several features
+    np.testing.assert_allclose(model.feature_importances_.sum(), 1.0)
+    page = reported(model, odm.ingest((table, y), tmp_path / "rows.zarr"), tmp_path, importance=False)
+    assert "What the metric follows" in page.headings
+    assert model.feature_importances_[0] < 0.01 < model.feature_importances_[1]
+    assert f"{model.feature_importances_[1]:.4g}" in page.cells
 
 
 def test_importance_that_is_left_out_is_told(store, tmp_path, monkeypatch):

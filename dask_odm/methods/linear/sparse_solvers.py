@@ -147,16 +147,18 @@ def descend_rows(
         if slow:
             w, used = _step_in_face(problem, stiffness, norms, w, dual)
             passes += used
-        # more after such a step; the last is one over all rows
-        for _ in range(min((1 + 3 * slow) * SWEEPS + (sweeps == 0), settings.max_iter - sweeps)):
-            rows = np.flatnonzero(dual) if sweeps % SWEEPS else np.arange(n)
-            problem.sweep(stiffness, norms, rng.permutation(rows), w, dual)
-            sweeps += 1
         before = gap
-        scores = problem.scores(w)
-        primal = problem.half_norm(w, dual) + problem.losses(scores)[0]
-        gap = problem.gap(scores, dual) / primal
-        log.add(gap, primal, passes + sweeps + len(log.history) + 1)
+        for _ in range(4 if slow else 1):  # more after such a step
+            for _ in range(min(SWEEPS + (sweeps == 0), settings.max_iter - sweeps)):  # the last is one over all rows
+                rows = np.flatnonzero(dual) if sweeps % SWEEPS else np.arange(n)
+                problem.sweep(stiffness, norms, rng.permutation(rows), w, dual)
+                sweeps += 1
+            scores = problem.scores(w)
+            primal = problem.half_norm(w, dual) + problem.losses(scores)[0]
+            gap = problem.gap(scores, dual) / primal
+            log.add(gap, primal, passes + sweeps + len(log.history) + 1)
+            if gap <= settings.tol or sweeps >= settings.max_iter:
+                break
         slow = gap > 0.5 * before
         if gap <= settings.tol or (slow and not faces) or sweeps >= settings.max_iter:
             break

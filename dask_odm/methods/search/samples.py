@@ -86,8 +86,8 @@ class SampleTrials:
         folds = Splits(TUNING.folds, self._run.seed) if stage == JUDGED else self._splits
         values = [(each.share, each.upsilon, each.theta) for each in settings]
         found = [rows.left_out(values, folds) for rows in self._seen(stage, settings[0])]
-        splits = [LeftOut.joined(parts) for parts in zip(*found, strict=True)]
-        splits = [LeftOut.joined(splits)] if stage == JUDGED else splits
+        together: Any = [[part for parts in found for part in parts]] if stage == JUDGED else zip(*found, strict=True)
+        splits = [LeftOut.joined(parts) for parts in together]
         scores = np.stack([split.scores(self._score) for split in splits], axis=-1)
         if len(splits) > 1:
             return scores
@@ -164,7 +164,10 @@ class SampleTrials:
         """Whether folds judge the best settings: of rows that are left out one by one, if they are few."""
         if self._splits.cv is not None or not self._of_classes:  # left-out numbers do not fool
             return False
-        return self._data.labelled_rows <= TUNING.rows[FINE] and self._work <= TUNING.folded
+        if self._data.labelled_rows > TUNING.rows[FINE] or self._work > TUNING.folded:
+            return False
+        units = (each.kept if self._groups is None else self._groups[each.kept] for each in self.samples(FINE))
+        return all(map(Splits(TUNING.folds, self._run.seed).divide, units))  # few groups may all be in one fold
 
     @property
     def _of_classes(self) -> bool:

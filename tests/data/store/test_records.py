@@ -131,32 +131,6 @@ print(peak() - before)
 # Damage -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("i", [0, 1, 3])
-@pytest.mark.parametrize(
-    ("how", "what"),
-    [("missing", "missing"), ("truncated", "truncated"), ("longer", "truncated"), ("bit", "checksum mismatch")],
-)
-def test_a_damaged_chunk_is_named(path, how, what, i):
-    record = read_record(path, "model")
-    file = path / f"vectors/c/{i}/0"
-    data = bytearray(file.read_bytes())
-    if how == "missing":
-        file.unlink()
-    elif how == "bit":
-        data[len(data) // 3] ^= 4
-        file.write_bytes(data)
-    else:
-        file.write_bytes(data[:-5] if how == "truncated" else bytes(data) + b"\0")
-    message = rf"model '.*m\.zarr', array 'vectors', chunk {i}/0: {what}.*; restore this file or fit again"
-    with pytest.raises(StoreError, match=message):
-        record.array("vectors")
-    with pytest.raises(StoreError, match=message):
-        read_record(path, "model").verify()
-    if how != "bit":
-        with pytest.raises(StoreError, match=rf"'vectors', chunk {i}/0"):
-            read_record(path, "model")
-
-
 @pytest.mark.parametrize("key", ["zarr.json", "vectors/zarr.json", "scalar/zarr.json"])
 @pytest.mark.parametrize("how", ["missing", "truncated", "bit"])
 def test_a_damaged_document_is_named(path, key, how):

@@ -84,6 +84,15 @@ def test_steps_in_faces_end_at_the_optimum_for_any_lam(upsilon, weighted):
     assert max(sweeps) <= 5 * sweeps[1], sweeps
 
 
+def test_a_start_at_the_optimum_is_found_to_be_one_soon():
+    sparse, dense = problems(lam=1e4)
+    settings = SolverSettings(1e-4, 200, 0)
+    found, dual = descend_rows(sparse, settings, faces=True)
+    again, _ = descend_rows(sparse, settings, start=(found.x.copy(), dual), faces=True)
+    assert_optimal(again, dense, 1e-4)
+    assert again.steps == 5
+
+
 def test_no_bit_depends_on_threads(monkeypatch):
     monkeypatch.setattr("dask_odm.learning.problem.sparse_linear.GROUP_ENTRIES", 500)
     tight = SolverSettings(1e-6, 99, 0)
