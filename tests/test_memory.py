@@ -200,6 +200,14 @@ def test_what_a_fit_in_memory_is_told_to_need_is_true(n, d, dtype, kernel, threa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("more", "solvers"), [({"noise": "uneven"}, ["exact", "landmark"]), ({}, ["cells"])])
+def test_what_leaving_numbers_out_is_told_to_need_is_true(more, solvers):
+    script = TOLD.replace("ODMClassifier", "ODMRegressor").replace("normal(size=int(n)) > 0", "normal(size=int(n))")
+    script = script.replace("settings = {", f"settings = {{'loo': True, **{more}, ")
+    require_true([script, *map(str, QUICK)], solvers)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(688, 4000), (700, 20_000), (3000, 4000), (12_000, 10)])
 def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d):
     require_true([TOLD_OF_WORKERS, str(n), str(d)], SOLVERS)
