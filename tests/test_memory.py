@@ -15,7 +15,7 @@ import pytest
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dask_odm import MemoryLimitError, ODMClassifier, ODMRegressor
+from dask_odm import MemoryLimitError, Metric, ODMClassifier, ODMRegressor
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
@@ -68,7 +68,7 @@ n, d, dtype, kernel, threads, *solvers = sys.argv[1:]
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
 import numpy as np
 from dask.utils import parse_bytes
-from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm import MemoryLimitError, Metric, ODMClassifier
 from dask_odm.linalg.threads import return_free_memory
 
 def status(name):
@@ -200,6 +200,14 @@ def test_what_a_fit_in_memory_is_told_to_need_is_true(n, d, dtype, kernel, threa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("more", "solvers"), [({"noise": "uneven"}, ["exact", "landmark"]), ({}, ["cells"])])
+def test_what_leaving_numbers_out_is_told_to_need_is_true(more, solvers):
+    script = TOLD.replace("ODMClassifier", "ODMRegressor").replace("normal(size=int(n)) > 0", "normal(size=int(n))")
+    script = script.replace("settings = {", f"settings = {{'loo': True, **{more}, ")
+    require_true([script, *map(str, QUICK)], solvers)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(688, 4000), (700, 20_000), (3000, 4000), (12_000, 10)])
 def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d):
     require_true([TOLD_OF_WORKERS, str(n), str(d)], SOLVERS)
@@ -306,6 +314,7 @@ def projected_and_taken(model: ODMClassifier | ODMRegressor, X: np.ndarray, y: n
         (2, {"solver": Landmark(50)}),
         (2, {"solver": Landmark(50), "loo": True}),
         (2, {"solver": Landmark(50), "scale": "ranks"}),
+        (2, {"solver": Landmark(50), "metric": Metric("full", rounds=1, rows=3000)}),
         (4, {"solver": Landmark(50)}),
         (4, {"solver": "newton", "kernel": "linear"}),
     ],

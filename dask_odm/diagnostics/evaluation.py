@@ -58,6 +58,8 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
     if not hasattr(model, "classes_"):
         raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
+    if hasattr(model, "multilabel_"):
+        raise InputError("the model predicts several labels a row, but a store holds one: score takes rows in memory.")
     if store.y_kind == "real":
         store.require_classes("evaluate")
     if not store.known_rows:

@@ -146,7 +146,7 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
 def _stream(model: Any, store: Store, lazy: Any, what: str) -> _Stream:
     """Return the codes of labels, or the numbers that a model predicts, in the type in which they are written."""
     found = blocks(store, lazy, "predict")
-    if what == "labels" and hasattr(model, "classes_"):
+    if what == "labels" and hasattr(model, "classes_") and not hasattr(model, "multilabel_"):
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
         return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
     return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype)

@@ -35,6 +35,7 @@ from dask_odm.diagnostics.report_sections import (
     of_features,
     of_groups,
     of_map,
+    of_metric,
     of_numbers,
     of_search,
     scores,
@@ -125,7 +126,7 @@ def report(
                 rows = _Rows.of_store(model, labelled)
                 found = _judged(model, rows)
                 beside += _of_rows(model, rows, found, importance)
-    parts = [*learned(model, steps), *of_search(model), *beside, *steps_of_fit(model)]
+    parts = [*learned(model, steps), *of_search(model), *beside, *of_metric(model), *steps_of_fit(model)]
     picture = next((part for part in parts if part.startswith("<figure")), None)
     parts = [part for part in parts if part is not picture]
     first = [*without_plots(), first_screen(model, found, source, picture)]

@@ -337,3 +337,15 @@ def of_features(found: Importance, of: str) -> Iterable[str]:
     columns = found.importances_mean, found.importances_std
     lines = [(short(found.feature_names[j]), *(float(each[j]) for each in columns)) for j in order]
     yield table(["feature", "lost", "deviation"], lines)
+
+
+def of_metric(model: Any) -> Iterable[str]:
+    """Yield which features the learned metric of a model follows, if it has one."""
+    shares = getattr(model, "feature_importances_", None)
+    if shares is None:
+        return
+    yield heading("What the metric follows")
+    yield "<p>Shares of the mean squared slope of the decision function, along each feature or column.</p>"
+    names = getattr(model, "feature_names_in_", np.arange(len(shares)))
+    order = np.argsort(-shares, kind="stable")[:20].tolist()
+    yield table(["feature", "share"], [(short(str(names[j])), float(shares[j])) for j in order])

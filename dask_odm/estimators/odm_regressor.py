@@ -109,6 +109,7 @@ class RegressionFamily(Family[RegressionFit]):
         scaled = data.with_targets(targets)
         fit, of_metric = with_metric(scaled, fit)
         if fit.spread:
+            scaled = scaled.beside(2 * data.nbytes)  # support rows of the machines before
             trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
         elif data.n_targets > 1:
             trained = train_targets(choice, scaled, fit, _joined)
@@ -141,7 +142,8 @@ def _joined(machines: Sequence[Attributes]) -> Attributes:
     """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
     found = joined_attributes(machines)
     if OF_MACHINE in found:
-        found[OF_MACHINE] = tuple(np.stack(each, axis=-1) for each in zip(*found[OF_MACHINE], strict=True))
+        values, y, weight = zip(*found[OF_MACHINE], strict=True)
+        found[OF_MACHINE] = np.stack(values, axis=-1), np.stack(y, axis=-1), weight[0]
         found["loo_parameters_"] = float(found["loo_parameters_"].sum())
     return found
 
@@ -151,7 +153,6 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
 
     They are NaN for rows that take no part. If the model is ``spread``, they are those of its machines.
     """
-    weight = weight.reshape(len(weight), -1)[:, 0]
     counted = np.flatnonzero(weight)
     sizes = spread_sizes(values[counted], y[counted, 0]) if spread else None
     values, y = (each[:, 0] if spread else each for each in (values, y))
@@ -191,7 +192,8 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         Compute the prediction for each training row by the model without the row. `predict_interval` needs it.
     noise : {"even", "uneven"}, default="even"
         Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
-        well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells".
+        well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells". Of
+        even noise, such intervals are wider than plain ones, up to twice.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """

@@ -25,6 +25,7 @@ from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.named import RBF, Laplacian
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import landmark_weights
 from dask_odm.learning.training.memory_data import MemoryData
@@ -35,7 +36,7 @@ from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
-from dask_odm.methods.search.trials import Splits, TrialRows, trial_bytes, trial_landmarks
+from dask_odm.methods.search.trials import Splits, TrialRows, trial_landmarks
 from dask_odm.methods.settings import Metric
 from dask_odm.models.kernel_model import most_rows
 from dask_odm.typing import Array
@@ -75,11 +76,13 @@ def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
 def learn_metric(data: TrainingData, kernel: KernelChoice, band: Band, metric: Metric, run: FitRun) -> LearnedMetric:
     """Learn a metric from a sample of the rows, with λ/M, υ and θ of a ``band``; γ is chosen unless it is a number.
 
-    Raises InputError for a kernel that is not of distances, and for a matrix of sparse rows or many features.
+    It is what a search calls, too, with a ``kernel`` for every scaling that it tries. The same rows and seed give the
+    same metric, whatever the number of workers. Raises InputError for a kernel that is not of distances, and for a
+    matrix of sparse rows or many features; MemoryLimitError if the sample and its fits do not fit into this process.
     """
     _require_possible(data, kernel, metric)
     count = min(TUNING.more_landmarks, metric.rows)
-    _require_memory(data, metric, count, run)
+    _require_memory(data, kernel, metric, count, run)
     rounds = _Rounds(data.sample(metric.rows, run.seed), kernel, band, count, run.seed)
     with single_threaded_blas:
         tried = rounds.run(metric)
@@ -97,7 +100,7 @@ def _stretch(metric: Array | None) -> Stretch | None:
 
 
 def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
-    if not kernel.of_distances:
+    if kernel.kernel not in (RBF.name, Laplacian.name):
         raise InputError(
             f"metric={metric.kind!r} is for kernels of distances, 'rbf' and 'laplacian', not for {kernel.kernel!r}; "
             "set metric to None, or choose another kernel."
@@ -110,14 +113,17 @@ def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) 
         )
 
 
-def _require_memory(data: TrainingData, metric: Metric, count: int, run: FitRun) -> None:
+def _require_memory(data: TrainingData, kernel: KernelChoice, metric: Metric, count: int, run: FitRun) -> None:
     """Raise MemoryLimitError unless a sample, its trials and the sums of gradients fit into this process."""
     rows = min(metric.rows, data.labelled_rows)
+    count = min(count, rows)
     d = data.features
-    itemsize = data.dtype.itemsize
     width = min(d, 1 + math.ceil(2 * data.density * d)) if data.is_sparse else d
-    needed = 3 * rows * width * itemsize + rows * (16 + 2 * itemsize) * min(count, rows) // 2 + trial_bytes(rows, count)
-    needed += 8 * (4 * count**2 + 4 * (count + BLOCK) * d + (6 * d * d if metric.kind == "full" else 0))
+    needed = rows * data.dtype.itemsize * (2 * width + count + count // 4)  # raw and scaled, and Nyström features
+    hessians = 26  # of the groups of a pass, their sums, factors and changes, and the landmarks' own matrices
+    dense = 0 if data.is_sparse and kernel.alike.takes_csr else count  # landmarks
+    needed += 8 * (hessians * count**2 + (2 * dense + 4 * min(BLOCK, most_rows(d))) * d)
+    needed += 48 * d * d if metric.kind == "full" else 0
     run.here().require(needed, 1, f"Learning a metric from {rows} rows", "Use fewer rows of Metric, or more memory.")
 
 
@@ -270,7 +276,7 @@ def gradients(landmarks: Landmarks, coefficients: Array, rows: Any) -> list[Arra
     found = []
     for a in coefficients:
         W = values * a
-        if kernel.name == "laplacian":
+        if kernel.name == Laplacian.name:
             G = np.zeros(X.shape)
             _add_signs(X, Z, W, G)
             G *= -gamma

@@ -61,6 +61,13 @@ def made(source) -> Path:
 # Commands ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("metric", ["diagonal", "full"])
+def test_fit_learns_a_metric_that_predict_applies(made, tmp_path, metric):
+    run("fit", made / "train.zarr", tmp_path / "m.zarr", "--metric", metric, "--gamma", 0.5, "--random-state", 0)
+    assert dask_odm.load_model(tmp_path / "m.zarr").metric == metric
+    assert run_json("evaluate", tmp_path / "m.zarr", made / "train-test.zarr")["accuracy"] > 0.8
+
+
 def test_ingest_splits(source, tmp_path):
     result = run_json("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--test-size", 0.25, "--seed", 3)
     assert (result["store"]["rows"], result["test_store"]["rows"]) == (300, 100)

@@ -276,6 +276,21 @@ def test_many_classes_cells_one_class_and_regressors(tmp_path):
     assert page.tags.count("svg") == 4
 
 
+def test_what_a_metric_follows_is_told_by_columns_also_of_a_saved_model(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"noise": rng.normal(size=400), "word": rng.choice(["<a>", "b", "c"], 400)})
+    table["number"] = rng.normal(size=400)
+    y = (table["word"] == "b") | (table["number"] > 1)
+    odm.ODMClassifier(metric="diagonal", random_state=0).fit(table, y).save(tmp_path / "m.zarr")
+    model = odm.load_model(tmp_path / "m.zarr")
+    assert model.feature_importances_.shape == (3,) == model.feature_names_in_.shape  # words are several features
+    np.testing.assert_allclose(model.feature_importances_.sum(), 1.0)
+    page = reported(model, odm.ingest((table, y), tmp_path / "rows.zarr"), tmp_path, importance=False)
+    assert "What the metric follows" in page.headings
+    assert model.feature_importances_[0] < 0.01 < model.feature_importances_[1]
+    assert f"{model.feature_importances_[1]:.4g}" in page.cells
+
+
 def test_importance_that_is_left_out_is_told(store, tmp_path, monkeypatch):
     monkeypatch.setattr("dask_odm.diagnostics.report.MOST_VALUES", 100)
     model = odm.ODMClassifierCV(gammas=[1.0], lams=[10.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())

@@ -9,7 +9,10 @@ from scipy.sparse import csr_array
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
 from dask_odm import InputError, ODMClassifier, ODMRegressor, load_model
+from dask_odm.diagnostics.evaluation import evaluate
+from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.solvers import Landmark
+from small_stores import store_of
 
 TIGHT = {"tol": 1e-13, "random_state": 0}
 WAYS = {
@@ -201,6 +204,15 @@ def test_what_is_for_one_label_a_row_is_refused_for_several(labelled):
     for ask in (model.tune_threshold, model.loo_score, lambda: model.predict_set(X), lambda: model.calibrate(X, Y)):
         with pytest.raises(InputError, match="is for one label a row"):
             ask()
+
+
+def test_a_store_is_predicted_and_not_judged(labelled, tmp_path):
+    X, Y = labelled
+    model, store = in_ways("exact").fit(X, Y), store_of(tmp_path / "a.zarr", X.astype(np.float32), Y[:, 0])
+    write_predictions(model, store, tmp_path / "found.csv")
+    assert (tmp_path / "found.csv").read_text().splitlines()[0] == "label 0,label 1,label 2"
+    with pytest.raises(InputError, match="several labels a row, but a store holds one"):
+        evaluate(model, store)
 
 
 def test_lazy_targets_of_several_columns_are_refused(rows):

@@ -56,6 +56,7 @@ class MemoryData(TrainingData):
     whole: HasStatistics | None = None
     of_labels: tuple[tuple[float, float], ...] = ()  # class weights of each of several labels
     of_all: MemoryData | None = None  # the same rows with all of several targets, if this is one of them
+    others: int = 0  # bytes of other machines' models
 
     @classmethod
     def of(
@@ -152,7 +153,7 @@ class MemoryData(TrainingData):
         # per row: targets, weight, row number, hash, curvature, and sampling weights
         targets = (self.of_all or self).n_targets
         numbers = 12 if targets == 1 else 11 + 3 * targets  # all as given, in units, and each by itself
-        return self.rank_bytes + n * (8 * numbers + copies // self.rows)
+        return self.others + self.rank_bytes + n * (8 * numbers + copies // self.rows)
 
     @property
     def _is_copied(self) -> bool:
@@ -235,6 +236,9 @@ class MemoryData(TrainingData):
         if len(first) > 0.95 * self.rows:
             return self  # not worth the copy
         return replace(self._at(first), weight=np.bincount(of, self.weight, len(first)), copies=of)
+
+    def beside(self, nbytes: int) -> MemoryData:
+        return replace(self, others=nbytes)
 
     def with_targets(self, targets: RealValues) -> MemoryData:
         return replace(self, y=targets.scaled(self.y))

@@ -143,6 +143,10 @@ class TrainingData(ABC):
         """Bytes of the ranks of all columns, in this process and where tasks run."""
         return ranks_bytes(self.features, self.features * self.density) if self.run.scale == RANKS else 0
 
+    def beside(self, nbytes: int) -> TrainingData:
+        """Return the same rows, beside which this process holds ``nbytes`` of other machines' models, if they count."""
+        return self
+
     @abstractmethod
     def columns(self) -> tuple[Array, Array]:
         """Return targets and weights of all rows as in the blocks of passes, each (n,); weights may be empty.

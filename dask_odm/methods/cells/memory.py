@@ -64,7 +64,8 @@ class CellMemory:
         left_out = leaving_bytes(rows) if self.fit.loo else 0
         bytes_of = fit_bytes if rows >= self.data.labelled_rows else most_fit_bytes  # a cell of all rows has no fewer
         shape = Shape(self.fit.kernel.alike, rows, self.data.features, self.data.dtype.itemsize, threads)
-        return self._made(rows, 2 * self.features + 12 * 8) + max(bytes_of(shape), trial, left_out)
+        copies = 3 if self.fit.loo else 2  # as they are and scaled, and gathered to be left out
+        return self._made(rows, copies * self.features + 12 * 8) + max(bytes_of(shape), trial, left_out)
 
     def _made(self, rows: int, each: int) -> int:
         """``rows`` of so many bytes each, without copies that are not made: of all in memory, and large scaled ones."""
