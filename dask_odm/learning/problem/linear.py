@@ -186,16 +186,12 @@ class Query:
                 total += self.features.weighted_sum(X, c * along)
         return total if entries is None else entries.result()
 
-    def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
-        """Return scores of the rows at w, and ``‖inverse · φ‖²`` of those with a curvature: a list of (2, n) arrays.
-
-        With ``decisive``, only for rows that may be on their side because of their own pull.
-        """
+    def leverages(self, blocks: Iterable[RowBlock], inverse: Array) -> list[Array]:
+        """Return scores of the rows at w, and ``‖inverse · φ‖²`` of those with a curvature: a list of (2, n) arrays."""
         found = []
         for X, y, weight in self._pieces(blocks):
             scores = self.features.scores(X, self.w)
-            _, dual, c = self.loss.evaluate(scores, y, weight)
-            active = np.flatnonzero((c > 0) & (dual * scores >= 0) if decisive else c)
+            active = np.flatnonzero(self.loss.evaluate(scores, y, weight)[2])
             pair = np.zeros((2, len(y)))
             step = dense_rows(self.features.d, X)
             pair[0] = scores
@@ -346,15 +342,9 @@ class PrimalProblem:
             self._remember_curvatures(query)
         return self._passes.run(query, Query.product, v, of_groups=self._curvatures, nbytes=8 * self.k)
 
-    def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
-        """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n).
-
-        To find the side of rows under leave-one-out, ``decisive`` rows suffice: leaving out a row that pulls against
-        its score only drives it further to the side where it is.
-        """
-        return np.concatenate(
-            self._passes.run(self._query(w, False), Query.leverages, inverse, decisive, nbytes=None), axis=1
-        )
+    def leverages(self, w: Array, inverse: Array) -> Array:
+        """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n)."""
+        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse, nbytes=None), axis=1)
 
     def without_groups(self, w: Array, hessian: Array, inverse: Array, groups: Array, count: int) -> Array:
         """Return the value (n,) of every row by the model without its group; see `leave_groups_out`."""

@@ -36,18 +36,3 @@ def test_sums_are_those_summed_anew(sparse):
             assert found.loss == pytest.approx(fresh.loss)
             np.testing.assert_allclose(found.dual_image, fresh.dual_image, atol=1e-9 * np.abs(fresh.dual_image).max())
             np.testing.assert_allclose(found.curvature, fresh.curvature, atol=1e-9 * np.abs(fresh.curvature).max())
-
-
-def test_only_decisive_rows_change_sides_without_themselves():
-    """Leverages of all rows, and of decisive ones alone, leave the same rows on either side."""
-    loss, features = loss_of(100.0, 0.2, 0.3), FeatureMap(D, 1.0)
-    problem = PrimalProblem.over_rows(features, loss, X, Y, WEIGHT)
-    w = np.linspace(-0.5, 1.0, D + 1)
-    hessian = problem.sums(w, "full").curvature + np.eye(D + 1)
-    inverse = np.linalg.inv(np.linalg.cholesky(hessian)) * 20.0  # large leverages, so that rows do change
-    every, some = problem.leverages(w, inverse), problem.leverages(w, inverse, decisive=True)
-    _, dual, _ = loss.evaluate(every[0], Y, WEIGHT)
-    without, told = every[0] - every[1] * dual, some[0] - some[1] * dual
-    assert 0 < np.count_nonzero(some[1]) < 0.7 * np.count_nonzero(every[1])
-    assert np.count_nonzero((without > 0) != (every[0] > 0)) > 10
-    np.testing.assert_array_equal(told > 0, without > 0)
