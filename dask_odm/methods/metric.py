@@ -25,6 +25,7 @@ from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.named import RBF, Laplacian
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import landmark_weights
 from dask_odm.learning.training.memory_data import MemoryData
@@ -75,7 +76,9 @@ def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
 def learn_metric(data: TrainingData, kernel: KernelChoice, band: Band, metric: Metric, run: FitRun) -> LearnedMetric:
     """Learn a metric from a sample of the rows, with λ/M, υ and θ of a ``band``; γ is chosen unless it is a number.
 
-    Raises InputError for a kernel that is not of distances, and for a matrix of sparse rows or many features.
+    It is what a search calls, too, with a ``kernel`` for every scaling that it tries. The same rows and seed give the
+    same metric, whatever the number of workers. Raises InputError for a kernel that is not of distances, and for a
+    matrix of sparse rows or many features; MemoryLimitError if the sample and its fits do not fit into this process.
     """
     _require_possible(data, kernel, metric)
     count = min(TUNING.more_landmarks, metric.rows)
@@ -97,7 +100,7 @@ def _stretch(metric: Array | None) -> Stretch | None:
 
 
 def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
-    if not kernel.of_distances:
+    if kernel.kernel not in (RBF.name, Laplacian.name):
         raise InputError(
             f"metric={metric.kind!r} is for kernels of distances, 'rbf' and 'laplacian', not for {kernel.kernel!r}; "
             "set metric to None, or choose another kernel."
@@ -273,7 +276,7 @@ def gradients(landmarks: Landmarks, coefficients: Array, rows: Any) -> list[Arra
     found = []
     for a in coefficients:
         W = values * a
-        if kernel.name == "laplacian":
+        if kernel.name == Laplacian.name:
             G = np.zeros(X.shape)
             _add_signs(X, Z, W, G)
             G *= -gamma

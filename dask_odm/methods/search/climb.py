@@ -7,7 +7,7 @@ coarse   every second γ and third λ of every view, with one band (υ, θ)
 fine     more rows and landmarks, and the best view of each kernel. It climbs from the best setting of each to
          neighbouring γ, with the λ about them; then it tries other bands, then the neighbouring λ once more, unless
          nearly all rows are right already; last other numbers of landmarks
-whole    larger γ, and for scores of order smaller λ, with all rows or with more landmarks
+whole    larger γ, and for scores of order smaller λ, with all rows, or with more landmarks for each of these views
 judged   the best settings of the fine stage by folds, if there are few rows: left-out values in closed form favour
          large λ, and are those of the rows that chose
 
@@ -182,6 +182,7 @@ class Search:
     means over the first ``splits``. If it ``judges``, folds try the best settings of the fine stage at its end.
     ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of the fine
     stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ. If it
+    ``compares``, it does so for all views of the fine stage, since a rough kernel needs more landmarks. If it
     ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it learn by heart.
     """
 
@@ -195,6 +196,7 @@ class Search:
     judges: bool = False
     budget: Budget = BUDGETS["default"]
     holds_back: bool = False
+    compares: bool = False
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
     _expected: int = field(init=False, default=0)
@@ -208,14 +210,18 @@ class Search:
         self._expected = sum(map(len, coarse)) + climbing * (9 + len(axes.upsilons) + len(axes.thetas))
         for points in coarse:
             self._try(COARSE, points)
-        for start in self._starts()[:climbing]:
+        starts = self._starts()[:climbing]
+        for start in starts:
             self._climb(start)
         self._change_landmarks()
         if not self._good_enough(FINE):
             if self.judges:
                 self._judge()
-            elif self.goes_on(axes.setting(self._best(FINE))):
-                self._climb_further(self._best(FINE))
+            else:
+                found = [self._best(FINE, start.view) for start in starts] if self.compares else [self._best(FINE)]
+                if any(self.goes_on(axes.setting(point)) for point in found):
+                    for point in found:
+                        self._climb_further(point)
         report(Progress("search", len(self._trials), len(self._trials), "settings"))
         return self._state()
 
@@ -281,10 +287,10 @@ class Search:
         if self.holds_back and self._found[WHOLE, at] < self._found[FINE, at]:
             for smaller in self.axes.along(at, "share")[: at.share][::-2]:
                 self._try(WHOLE, [smaller])
-            at = self._best(WHOLE)
+            at = self._best(WHOLE, at.view)
         for larger in self.axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs]:
             self._try(WHOLE, [larger])
-            if self._best(WHOLE) != larger:
+            if self._best(WHOLE, at.view) != larger:
                 return
 
     def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:
