@@ -2,7 +2,7 @@
 
 ``TABLES[name](n, seed)`` returns a frame of n rows with the column ``label``. The rule gives each row the odds of its
 class, of which the label is drawn, so that no classifier is always right. Tests read these tables by every door, and
-`mixed_tables` measures accuracy on them.
+`tables.py` measures accuracy on them.
 """
 
 from __future__ import annotations

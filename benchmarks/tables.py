@@ -124,7 +124,8 @@ def means(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
     """Return the mean over seeds of a figure, sets × rivals, of the sets of which every rival has been asked."""
     asked = frame.pivot_table("seed", "set", "rival", "count", sort=False)
     found = frame.pivot_table(figure, "set", "rival", "mean", sort=False, dropna=False)
-    return found.reindex(index=asked.index, columns=asked.columns)[asked.notna().all(axis=1)]
+    columns = sorted(asked.columns, key=lambda name: [*RIVALS, name].index(name))
+    return found.reindex(index=asked.index, columns=columns)[asked.notna().all(axis=1)]
 
 
 def ranks(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
@@ -227,7 +228,7 @@ def main(arguments: list[str] | None = None) -> None:
         frame = frames(lines, numbers)
         if len(frame):
             whole = "R²" if numbers else "accuracy"
-            print(ranked(frame, figures), behind(frame, whole), shown(frame, figures[0]), sep="\n\n")
+            print("", ranked(frame, figures), behind(frame, whole), shown(frame, figures[0]), sep="\n\n")
 
 
 if __name__ == "__main__":

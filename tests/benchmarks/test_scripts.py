@@ -25,7 +25,6 @@ import left_out
 import linear_rivals
 import many_classes
 import mdd_rivals
-import mixed_tables
 import mixing_shards
 import numba
 import pytest
@@ -85,16 +84,6 @@ def test_defaults_are_measured_by_scaling_and_lam(capsys: pytest.CaptureFixture[
     assert cells[4][0].strip() == "mean"
     assert min(means[1:]) > 0.9  # SVC of scaled rows, boosting, and ours of scaled rows
     assert [float(each) for each in cells[7][1:]] == pytest.approx(means[3:], abs=6e-4)
-
-
-def test_tables_of_words_and_dates_are_measured_beside_boosting(capsys: pytest.CaptureFixture[str]) -> None:
-    mixed_tables.main(["yearly", "of_everything", "--rows", "200", "--splits", "2"])
-    cells = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [(row[0].strip(), row[1].strip()) for row in cells] == [("yearly", "200 × 3"), ("of_everything", "200 × 5")]
-    for row in cells:
-        search, boosting, apart, default = (float(row[i].split()[0]) for i in (2, 4, 6, 7))
-        assert search - boosting == pytest.approx(apart, abs=1.1e-4)
-        assert min(search, boosting, default) > 0.55
 
 
 def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

@@ -36,7 +36,7 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
-MAX_LEVELS = 256  # levels of words that get a feature each (benchmarks/mixed_tables.py)
+MAX_LEVELS = 256  # levels of words that get a feature each (benchmarks/MEASURED.md)
 MOST_WORDS = 1 << 18  # different words of a column that are told apart
 GAP_SHARE = 0.01  # of the rows, above which a feature says where gaps are
 ID_SHARE = 0.9  # of the rows with different words, from which a column tells rows apart, and nothing else

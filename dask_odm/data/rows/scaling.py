@@ -112,7 +112,7 @@ class Scaling:
 
         A constant feature becomes 0. ``marks`` are the features that a recipe of columns made of words. Rows with
         different words get the distance of a mean deviation of the other features, however rare the words are, see
-        benchmarks/mixed_tables.py. With ``centre``, scaled features have mean 0 whatever the method. That does not
+        benchmarks/MEASURED.md. With ``centre``, scaled features have mean 0 whatever the method. That does not
         change a kernel of distances, and loses fewer digits. Ranks are near 0 anyway, and keep zeros.
         """
         d = len(statistics.mean)

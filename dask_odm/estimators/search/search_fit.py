@@ -60,7 +60,7 @@ def views_of(kernels: Sequence[str], scale: str | None, budget: Budget, data: Tr
     """Return the views to choose from: each kernel with the ``scale`` that the user named, or those that suit it.
 
     Tables with words or telling gaps have numbers that are seldom alike, and are not scaled to their range
-    (benchmarks/mixed_tables.py). Sparse rows have one scaling each, of which a sample's kernel values are made dense.
+    (benchmarks/MEASURED.md). Sparse rows have one scaling each, of which a sample's kernel values are made dense.
     """
     if scale != "auto":
         return tuple(View(kernel, scale) for kernel in kernels)
