@@ -120,7 +120,9 @@ def test_every_object_is_saved_and_loaded(solver, rows, tmp_path):
 
 def test_one_of_several_kernels_may_be_linear(rows):
     grid = {"lams": [100.0], "upsilons": [0.2], "thetas": [0.1], "gammas": [1e-9]}
-    found = ODMClassifierCV(["linear", "rbf"], solver=Landmark(20), scoring="accuracy", random_state=0, **grid).fit(*rows)
+    found = ODMClassifierCV(["linear", "rbf"], solver=Landmark(20), scoring="accuracy", random_state=0, **grid).fit(
+        *rows
+    )
     assert found.best_params_["kernel"] == "linear"
 
 
