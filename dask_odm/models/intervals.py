@@ -12,8 +12,6 @@ import numpy as np
 from dask_odm.typing import Array
 
 MACHINES = 3  # of a model that is `spread`: the prediction, and the expectiles below and above it
-# Least distance of an expectile, as a share of those of both, so that crossed ones leave room.
-LEAST = 0.01
 
 
 def spread_sizes(values: Array, y: Array) -> Array:
@@ -38,5 +36,6 @@ def ends(values: Array, size: Array | float) -> Array:
 def _sides(values: Array) -> tuple[Array, Array]:
     """Return the distances (n,) of the expectiles below and above the first value."""
     down, up = values[:, 0] - values[:, 1], values[:, 2] - values[:, 0]
-    least = LEAST * (np.abs(down) + np.abs(up)) + np.finfo(values.dtype).tiny
+    # each at least a hundredth of both, so that crossed ones leave room
+    least = 0.01 * (np.abs(down) + np.abs(up)) + np.finfo(values.dtype).tiny
     return np.maximum(down, least), np.maximum(up, least)

@@ -20,8 +20,6 @@ from dask_odm.typing import Array
 
 PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
-# Mean of targets, in deviations, from which float32 keeps fewer than four digits of a deviation.
-FAR_MEAN = 1000.0
 
 
 class Model(ABC):
@@ -173,7 +171,8 @@ def checked_flags(machines: int, description: Mapping[str, Any]) -> tuple[bool, 
 
 def is_far(unit: Any, mean: Any) -> bool:
     """Return whether float32 loses digits of targets of a ``unit`` around a ``mean``."""
-    return bool(np.any(np.abs(mean) > FAR_MEAN * np.asarray(unit)))
+    # from there float32 keeps fewer than four digits of a deviation
+    return bool(np.any(np.abs(mean) > 1000.0 * np.asarray(unit)))
 
 
 def starts_divide(starts: Array, groups: int, rows: int) -> bool:

@@ -34,8 +34,6 @@ Solved = Callable[[Array], Array]
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 DIRECTIONS = 32  # most directions that rows are projected on to split them
 CANDIDATES = 8 * BLOCK  # rows that better landmarks are chosen from; a quarter of them takes twice the products
-# mean of stiffness times Nyström residual up to which chosen landmarks take less time than blocks (benchmarks/flat.py)
-MOST_LEFT = 20.0
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
@@ -328,7 +326,8 @@ class ActivePreconditioner:
         if chooses(products.rows(index[:1]).shape[1]):
             X = products.rows(index)
             left = products.kernel.diagonal(X) - np.square(self.landmarks.features[index]).sum(axis=1)
-            if float(np.mean(self._stiffness[index] * left)) < MOST_LEFT:
+            # up to there chosen landmarks take less time than blocks (benchmarks/flat.py)
+            if float(np.mean(self._stiffness[index] * left)) < 20.0:
                 del self.landmarks  # before others take as much memory
                 self.landmarks = self._woodbury(
                     choose(products.kernel, MemoryPivots(X, self._threads), r, method="rp", seed=self._seed)
