@@ -145,7 +145,8 @@ def score(store: SleepingStore, cluster: Cluster) -> None:
 
 def predict(store: SleepingStore, cluster: Cluster) -> None:
     with patch.object(lazy_values, "values_of_chunks", sleepers.values_of_chunks):
-        kept = lazy_values.lazy_values(store, StandInModel(), 1, str(time.time())).persist()
+        model = StandInModel()
+        kept = lazy_values.lazy_values(store, model, model, str(time.time())).persist()
     wait(kept)
     assert len(kept) == store.rows
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import dask.array  # which tasks of predictions import once in a process
@@ -171,6 +171,10 @@ class StandInModel:
     """Takes as many bytes as 1,000 landmarks of 50 features."""
 
     landmarks: np.ndarray = field(default_factory=lambda: noise(200_000))
+    outputs: ClassVar[int] = 1
+
+    def value_type(self, dtype: Any) -> Any:
+        return dtype
 
     @property
     def nbytes(self) -> int:
