@@ -190,6 +190,15 @@ def test_intervals_of_uneven_noise_hold_everywhere(uneven, solver):
         assert inside[here].mean() == pytest.approx(0.9, abs=0.03)
 
 
+def test_intervals_of_even_noise_are_hardly_wider_where_models_of_it_waver():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.1 * rng.normal(size=200)
+    models = (ODMRegressor(noise=noise, loo=True).fit(X, y) for noise in ("even", "uneven"))
+    plain, uneven = (np.ptp(model.predict_interval(X, 0.95), axis=1).mean() for model in models)
+    assert uneven < 1.5 * plain
+
+
 def test_sides_of_intervals_are_expectiles_by_iterated_weights(rows):
     X, y = rows
     mean, unit = in_units(y)
