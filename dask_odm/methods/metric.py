@@ -51,7 +51,8 @@ MOST_FEATURES = 1000  # of a matrix, which has 8 MB then
 class LearnedMetric:
     """What rounds found: the ``metric`` of scaled features, None if none is better, and the γ for it.
 
-    ``importances`` (d,) are mean squared gradients along the features, in units of their deviation; their sum is 1.
+    ``importances`` (d,) are mean squared gradients along the features, in units of their deviation, of the fit that the
+    metric is made of, or of the one without; their sum is 1, or 0 if labels change nowhere.
     """
 
     metric: Stretch | None
@@ -88,7 +89,9 @@ def learn_metric(data: TrainingData, kernel: KernelChoice, band: Band, metric: M
         "metric: the loss of held-out rows is %.4g without, and %.4g after %d rounds, with gamma %.4g",
         tried[0].loss, best.loss, tried.index(best), best.gamma
     )  # fmt: skip
-    mass = (np.diagonal(best.product) if metric.kind == "full" else best.product) * rounds.variance
+    # of the fit that made the metric: one by the metric itself may have no slope left between rows of two words
+    made = tried[max(tried.index(best) - 1, 0)].product
+    mass = (np.diagonal(made) if metric.kind == "full" else made) * rounds.variance
     return LearnedMetric(_stretch(best.metric), best.gamma, mass / (float(mass.sum()) or 1.0))
 
 

@@ -104,7 +104,7 @@ class Metric(SolverObject):
         "diagonal": a factor for each feature, also of sparse rows. "full": a matrix, which finds directions that no
         single feature has, and sums and differences of features.
     rounds : int, default=5
-        Most rounds. The first one that predicts held-out rows no better than the one before it is the last.
+        Most rounds. They end once two in a row predict held-out rows no better than one before them.
     rows : int, default=10000
         Rows of the sample that the metric is learned from, of which a fifth is held out.
     """

@@ -168,3 +168,11 @@ def test_few_rows_and_constant_columns():
         model = ODMClassifier(metric=kind, random_state=0).fit(X[:6], X[:, 0] > 2)
         assert np.isfinite(model.decision_function(X)).all()
         assert model.feature_importances_[1] == 0.0
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+def test_columns_of_two_values_keep_their_importance_once_the_metric_tells_them_apart(kind):
+    """The kernel then has no slope left between their rows."""
+    X = (np.random.default_rng(1).random((400, 6)) < 0.5) * 1.0
+    model = ODMClassifier(metric=kind, random_state=0).fit(X, X[:, 0] != X[:, 1])
+    assert model.feature_importances_[:2].min() > 0.4
