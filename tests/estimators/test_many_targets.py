@@ -234,6 +234,12 @@ def test_landmarks_of_all_machines_are_certified_for_each(rows, form):
     np.testing.assert_allclose((model.predict(X) - values) / Y.std(axis=0), 0.0, atol=1e-6)
 
 
+def test_rows_of_fewer_values_than_landmarks_are_learned(rows):
+    X, Y = np.tile(rows[0][:40], (3, 1)), rows[1][:120]
+    model = ODMRegressor(solver=Landmark(120), **TIGHT).fit(X, Y)
+    np.testing.assert_allclose(model.predict(X), ODMRegressor(solver="exact", **TIGHT).fit(X, Y).predict(X), rtol=1e-4)
+
+
 def test_machines_over_landmarks_share_their_passes(rows):
     X, Y = rows
     settings = {"gamma": 0.3, "solver": Landmark(80, choice="uniform"), "random_state": 0}

@@ -128,7 +128,7 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
         method = "uniform" if fit.own.choice == "support" else fit.own.choice
         known = landmarks_of_last(seen, count, fit, lambda: drawn_landmarks(seen, count, "uniform", fit).index)
         landmarks = drawn_landmarks(seen, count, method, fit) if known is None else known[0]
-        starts = np.zeros((m, count)) if known is None else known[1] @ landmarks.factor
+        starts = np.zeros((m, len(landmarks))) if known is None else known[1] @ landmarks.factor
         found, history = [_unsolved(start) for start in starts], list[Record]()
         losses = [own.loss(part) for part, own in parts]
         low, high = np.array([loss.stiffness for loss in losses]).T
