@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from dask.system import CPU_COUNT
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.readers.labels import labels_of
@@ -310,9 +310,10 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         values: Array = as_input_error(lambda: real_targets(y))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
+        weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)
+        as_input_error(lambda: check_consistent_length(predicted, values, weights))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
-        weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)[known]
-        return predicted[known], values[known], weights
+        return predicted[known], values[known], None if weights is None else weights[known]
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:

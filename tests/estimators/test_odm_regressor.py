@@ -249,6 +249,14 @@ def test_rows_that_are_left_out_are_checked(rows, cv, groups, message):
         ODMRegressorCV("rbf", cv=cv).fit(*rows, groups=groups)
 
 
+def test_a_score_needs_a_target_and_a_weight_for_each_row(rows):
+    X, y = rows
+    model = ODMRegressor("linear").fit(X, y)
+    for wrong in ((X, y[:50]), (X[:50], y), (X, y, np.ones(50))):
+        with pytest.raises(InputError, match="inconsistent numbers of samples"):
+            model.score(*wrong)
+
+
 def test_equal_targets_are_no_score_of_a_part():
     y, weight = np.full(3, 0.1), np.ones(3)
     assert explained(y, y, weight) == 1.0
