@@ -193,7 +193,7 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
     noise : {"even", "uneven"}, default="even"
         Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
         well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells". Of
-        even noise, such intervals are wider than plain ones, up to twice.
+        even noise, such intervals are a tenth to a quarter wider than plain ones.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """

@@ -15,12 +15,13 @@ from dask_odm.estimators.odm_regressor import (
     units_of,
 )
 from dask_odm.estimators.scoring import NumberScoring, Scorer, deciding_scorers
-from dask_odm.estimators.search.recipe import results_of
+from dask_odm.estimators.search.recipe import with_results
 from dask_odm.estimators.search.search_fit import (
     CONSTRAINTS,
     SCALES,
     Splitter,
     axes_of,
+    checked_splits,
     kernels_of,
     several,
     splits_of,
@@ -60,8 +61,7 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
 
     def train(self, data: TrainingData, fit: RegressionSearch) -> Trained:
         fit = fit.for_data(data)
-        cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
-        splits = Splits(cv, fit.run.seed)
+        splits = Splits(checked_splits(fit.cv, fit.left_out, data), fit.run.seed)
         units = units_of(*data.taking_part[1:])
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
@@ -85,14 +85,7 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         last = RegressionFit(**plain | {"kernel": kernel, "odm": replace(fit.odm, lam=lam), "groups": groups})
         family = RegressionFamily()
         trained = family.train(family.choose(last, data.rows, data.features), data, last)
-        trained.attributes.update(
-            best_params_=params[search.best],
-            best_score_=state.history[search.best]["objective"],
-            best_index_=search.best,
-            nested_score_=trials.nested_score(state),
-            cv_results_=results_of(state, trials, params, list(fit.scorers or ())),
-        )
-        return trained
+        return with_results(trained, state, search.best, trials, params, list(fit.scorers or ()))
 
 
 class RegressionSearchFamily(Family[RegressionSearch]):

@@ -190,8 +190,7 @@ class ODMFit:
         if self.groups is None:
             return None
         rows, numbers = data.row_numbers
-        if self.groups.shape != (rows,):
-            raise InputError(f"groups must have shape ({rows},) as X has rows. Got {self.groups.shape} instead.")
+        require_groups(self.groups, rows)
         names, groups = np.unique(self.groups if numbers is None else self.groups[numbers], return_inverse=True)
         return groups, len(names)
 
@@ -229,3 +228,9 @@ class ODMFit:
 def has_partitions(fit: ODMFit) -> bool:
     """Return whether several partitions are asked for, with a kernel that workers can compute."""
     return (fit.own.n_partitions or 1) > 1 and fit.kernel.is_named
+
+
+def require_groups(groups: Array | None, rows: int) -> None:
+    """Raise InputError unless there is a group for each of the rows that the user gave, or there are no groups."""
+    if groups is not None and groups.shape != (rows,):
+        raise InputError(f"groups must have shape ({rows},) as X has rows. Got {groups.shape} instead.")

@@ -36,6 +36,6 @@ def ends(values: Array, size: Array | float) -> Array:
 def _sides(values: Array) -> tuple[Array, Array]:
     """Return the distances (n,) of the expectiles below and above the first value."""
     down, up = values[:, 0] - values[:, 1], values[:, 2] - values[:, 0]
-    # each at least a hundredth of both, so that crossed ones leave room
-    least = 0.01 * (np.abs(down) + np.abs(up)) + np.finfo(values.dtype).tiny
+    # each at least the mean of both: smaller ones are less of one side than of noise in the three models
+    least = 0.5 * (np.abs(down) + np.abs(up)) + np.finfo(values.dtype).tiny
     return np.maximum(down, least), np.maximum(up, least)

@@ -17,7 +17,7 @@ multi-class classification by pairwise coupling*, 2004, second method).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,17 @@ def log_probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Arr
 
 def of_labels(scores: Array, links: Array) -> Array:
     """Return the probability of each label by its own link, float64 (n, labels); see `joined_links`."""
-    each = zip(links.reshape(-1, 2, links.shape[1]), scores.T, strict=True)
-    return np.stack([_sigmoid(log_odds(link, column)) for link, column in each], axis=1)
+    return np.stack([_sigmoid(z) for z in _of_each(scores, links)], axis=1)
 
 
 def log_of_labels(scores: Array, links: Array) -> Array:
-    """Return the logarithms of `of_labels`."""
-    return np.log(of_labels(scores, links))
+    """Return the logarithms of `of_labels`, accurate near probability 0."""
+    return np.stack([-np.logaddexp(0.0, -z) for z in _of_each(scores, links)], axis=1)
+
+
+def _of_each(scores: Array, links: Array) -> Iterator[Array]:
+    """Yield the log-odds (n,) of each label."""
+    return map(log_odds, links.reshape(-1, 2, links.shape[1]), scores.T)
 
 
 def joined_links(links: Sequence[Array]) -> Array:

@@ -190,6 +190,15 @@ def test_intervals_of_uneven_noise_hold_everywhere(uneven, solver):
         assert inside[here].mean() == pytest.approx(0.9, abs=0.03)
 
 
+def test_intervals_of_even_noise_are_hardly_wider_where_models_of_it_waver():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = X[:, 0] + np.sin(2.0 * X[:, 1]) + 0.1 * rng.normal(size=200)
+    models = (ODMRegressor(noise=noise, loo=True).fit(X, y) for noise in ("even", "uneven"))
+    plain, uneven = (np.ptp(model.predict_interval(X, 0.95), axis=1).mean() for model in models)
+    assert uneven < 1.5 * plain
+
+
 def test_sides_of_intervals_are_expectiles_by_iterated_weights(rows):
     X, y = rows
     mean, unit = in_units(y)
@@ -225,6 +234,19 @@ def test_constant_targets_are_predicted():
 def test_values_to_choose_from_are_checked(rows, given):
     with pytest.raises(InputError, match=next(iter(given)).rstrip("s")):
         ODMRegressorCV(**given).fit(*rows)
+
+
+@pytest.mark.parametrize(
+    ("cv", "groups", "message"),
+    [
+        (None, np.arange(50) % 5, r"groups must have shape \(160,\)"),
+        ([(range(50), range(100, 161))], None, "cv names row 160, but rows are numbered from 0 to 159"),
+        ([], None, "cv must be a number, a splitter, or pairs"),
+    ],
+)
+def test_rows_that_are_left_out_are_checked(rows, cv, groups, message):
+    with pytest.raises(InputError, match=message):
+        ODMRegressorCV("rbf", cv=cv).fit(*rows, groups=groups)
 
 
 def test_equal_targets_are_no_score_of_a_part():

@@ -122,7 +122,7 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
 
 IN_MEMORY = {
     "one class": ("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))),
-    "several labels": ("Several labels per row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
+    "several labels": ("Several labels per row", lambda: SaddleSVC().fit(X, np.column_stack([Y, 1 - Y]))),
     "halves": ("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)),
     "pairs": ("More classes than can be learned", lambda: ODMClassifier().fit(MANY[:, None], MANY % 1000)),
     "no y": ("No labels", lambda: ODMClassifier().fit(X, None)),

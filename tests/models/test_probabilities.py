@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dask_odm.models.probabilities import fit_link, is_link, log_odds, log_probabilities, probabilities
+from dask_odm.models.probabilities import (
+    fit_link,
+    is_link,
+    joined_links,
+    log_odds,
+    log_of_labels,
+    log_probabilities,
+    of_labels,
+    probabilities,
+)
 
 
 def drawn(n, odds, seed=0):
@@ -59,6 +68,15 @@ def test_always_rises_through_zero(rows):
         np.testing.assert_array_equal(found.argmax(axis=1), at > 0)
         np.testing.assert_allclose(np.exp(log_probabilities(at, link)), found, rtol=1e-12)
         assert np.isfinite(log_probabilities(at, link)).all()
+
+
+def test_logarithms_of_labels_are_those_of_two_classes_however_far():
+    links = [fit_link(*drawn(300, lambda f, s=slope: s * f, seed=seed)) for seed, slope in enumerate((3.0, 0.5))]
+    scores = np.array([-1e6, -1.0, 0.2, 1e6])
+    found = log_of_labels(np.column_stack([scores, scores]), joined_links(links))
+    expected = np.column_stack([log_probabilities(scores, link)[:, 1] for link in links])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(found), of_labels(np.column_stack([scores, scores]), joined_links(links)))
 
 
 def test_a_weight_is_so_many_rows():

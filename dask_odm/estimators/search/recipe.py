@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.search.search_fit import SearchFit, Splitter, axes_of, views_of
+from dask_odm.estimators.search.search_fit import SearchFit, axes_of, checked_splits, views_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
@@ -35,7 +35,7 @@ from dask_odm.methods.search.climb import (
     View,
 )  # fmt: skip
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import Given, Splits
+from dask_odm.methods.search.trials import Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
@@ -87,12 +87,8 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     )  # fmt: skip
     if each:
         return _train_each(data, fit, axes)
-    cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
-    _require_rows(cv, data.row_numbers[0])
+    cv = checked_splits(fit.cv, fit.groups, data)
     fit = replace(fit, cv=cv)
-    rows = data.row_numbers[0]
-    if fit.groups is not None and fit.groups.shape != (rows,):
-        raise InputError(f"groups must have shape ({rows},) as X has rows. Got {fit.groups.shape} instead.")
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     trials = _Trials(data, fit, splits, axes.views)
@@ -100,8 +96,6 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     require_state(fit, resume is None or _fits(resume, splits, 2 if fit.scorers is None else len(fit.scorers)))
     search = trials.search(axes, budget, resume, save)
     state = search.run()
-    params = [trials.parameters(Setting.of(record)) for record in state.history]
-    results = results_of(state, trials, params, list(fit.scorers or ()))
     best = search.best
     setting = Setting.of(state.history[best])
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
@@ -110,14 +104,8 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=(setting.kernel,), run=run)
         return train_search(data, replace(fit, scale=setting.scale), narrow)
     trained = trials.trained(setting, why)
-    trained.attributes.update(
-        best_params_=results["params"][best],
-        best_score_=state.history[best]["objective"],
-        best_index_=best,
-        nested_score_=trials.nested_score(state),
-        cv_results_=results,
-    )
-    return trained
+    params = [trials.parameters(Setting.of(record)) for record in state.history]
+    return with_results(trained, state, best, trials, params, list(fit.scorers or ()))
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
@@ -127,14 +115,6 @@ def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
     classifier = fit.classifier(axes.views[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return ODM.train(ODM.choose(own, data.rows, data.features), data, own)
-
-
-def _require_rows(cv: int | float | Given | None, rows: int) -> None:
-    """Raise InputError if a split names a row that does not exist."""
-    named = [part for split in cv for part in split if part] if isinstance(cv, tuple) else []
-    for number in (end(part) for part in named for end in (min, max)):
-        if not 0 <= number < rows:
-            raise InputError(f"cv names row {number}, but rows are numbered from 0 to {rows - 1}.")
 
 
 def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
@@ -266,8 +246,27 @@ class _Trials(SampleTrials):
         return ODM.choose(fit, self._data.rows, self._data.features), fit
 
 
-def results_of(
-    state: SearchState, trials: SampleTrials, params: Sequence[dict[str, Any]], names: Sequence[str] = ()
+def with_results(
+    trained: Trained,
+    state: SearchState,
+    best: int,
+    trials: SampleTrials,
+    params: Sequence[dict[str, Any]],
+    names: Sequence[str],
+) -> Trained:
+    """Return a model with what a search for it found; ``params`` are those of each trial, ``names`` of the scores."""
+    trained.attributes.update(
+        best_params_=params[best],
+        best_score_=state.history[best]["objective"],
+        best_index_=best,
+        nested_score_=trials.nested_score(state),
+        cv_results_=_results_of(state, trials, params, names),
+    )
+    return trained
+
+
+def _results_of(
+    state: SearchState, trials: SampleTrials, params: Sequence[dict[str, Any]], names: Sequence[str]
 ) -> dict[str, Any]:
     """Return ``cv_results_`` as scikit-learn's halving searches have it, for ``params`` of each trial.
 

@@ -20,6 +20,7 @@ from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, solver_word
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.odm_fit import require_groups
 from dask_odm.methods.search.climb import BUDGETS, TUNING, Axes, Budget, View
 from dask_odm.methods.search.trials import Given, Score, accuracy
 from dask_odm.methods.settings import Landmark
@@ -117,9 +118,8 @@ class Splitter:
         rows, kept = data.row_numbers
         y = data.columns()[0]
         beside: tuple[Array, ...] = (np.zeros((len(y), 1)), y)
+        require_groups(self.groups, rows)
         if self.groups is not None:
-            if self.groups.shape != (rows,):
-                raise InputError(f"groups must have shape ({rows},) as X has rows. Got {self.groups.shape} instead.")
             beside = (*beside, self.groups if kept is None else self.groups[kept])
         found = pairs_of(as_input_error(lambda: list(self.splitter.split(*beside))))
         if kept is None:
@@ -132,6 +132,21 @@ def pairs_of(splits: Any) -> Given:
     return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
 
 
+def checked_splits(
+    cv: int | float | Given | Splitter | None, groups: Array | None, data: TrainingData
+) -> int | float | Given | None:
+    """Return the splits of the rows of ``data``; raise InputError if they name others, or ``groups`` are of others."""
+    rows = data.row_numbers[0]
+    require_groups(groups, rows)
+    if isinstance(cv, Splitter):
+        return cv.splits(data)
+    named = [part for split in cv for part in split if part] if isinstance(cv, tuple) else []
+    for number in (end(part) for part in named for end in (min, max)):
+        if not 0 <= number < rows:
+            raise InputError(f"cv names row {number}, but rows are numbered from 0 to {rows - 1}.")
+    return cv
+
+
 def splits_of(cv: Any, groups: Array | None) -> int | float | Given | Splitter | None:
     """Return the parameter ``cv`` of a search in the form that it takes; raise InputError if it is none."""
     if hasattr(cv, "split"):
@@ -141,6 +156,8 @@ def splits_of(cv: Any, groups: Array | None) -> int | float | Given | Splitter |
     if cv is None or isinstance(cv, int | float | np.number):
         return None if cv is None else float(cv) if cv < 1 else int(cv)
     try:
+        if not len(cv):
+            raise ValueError("there are no splits")
         return pairs_of(cv)
     except (TypeError, ValueError) as error:
         raise InputError(
