@@ -101,9 +101,7 @@ class RegressionFamily(Family[RegressionFit]):
 
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
         if fit.spread and (data.n_targets > 1 or not choice.recipe.several):
-            raise InputError(
-                "noise='uneven' is for one target, by solver='exact', 'landmark' or 'newton'; set noise to 'even'."
-            )
+            raise InputError("noise='uneven' is for one target, and not for solver='cells'; set noise to 'even'.")
         targets = units_of(*data.taking_part[1:])
         fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)

@@ -67,8 +67,6 @@ class LandmarkRecipe(Recipe[ODMFit]):
         return train_machines_at_landmarks(data, fit, machines, pairs)
 
     def train_targets(self, data: TrainingData, fit: ODMFit, parts: Parts[ODMFit], join: Join) -> Trained:
-        if any(own.odm != fit.odm for _, own in parts):  # machines in lockstep have one loss
-            return super().train_targets(data, fit, parts, join)
         return train_targets_at_landmarks(data, fit, parts, join)
 
     def reads(self, store: TrainingData, fit: ODMFit) -> bool:
