@@ -56,7 +56,7 @@ ax.legend()
 
 searches = {}
 for way, groups in (("single visits", None), ("whole patients", patient)):
-    search = odm.ODMClassifierCV(loo=True, random_state=0).fit(
+    search = odm.ODMClassifierCV("rbf", loo=True, random_state=0).fit(
         X, y, groups=groups
     )
     searches[way] = search

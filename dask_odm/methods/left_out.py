@@ -46,14 +46,17 @@ OF_ROWS = ("loo_decision_function_", LEFT_OUT_ROWS)  # attributes that are not s
 OF_MACHINES = (*LEFT_OUT, *OF_ROWS, OF_MACHINE)  # attributes that machines have one by one
 
 
-def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> tuple[Array, float]:
+def left_out(
+    loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array, copies: Array
+) -> tuple[Array, float]:
     """Return the decision value of each row by the model without it, (n,), and the effective number of parameters.
 
-    ``scores`` and ``leverages`` are (n,), and so are ``y`` and ``weight``, which are empty if the loss needs none. A
-    weight above 1 stands for several equal rows, and one of them is left out.
+    ``scores`` and ``leverages`` are (n,), and so are ``y`` and ``weight``, which are empty if the loss needs none.
+    ``copies`` are weights without those of classes, or empty: one above 1 stands for several equal rows, and one of
+    them is left out.
     """
     _, dual, curvature = loss.evaluate(scores, y, weight)
-    one = 1.0 / np.maximum(weight, 1.0) if weight.size else 1.0
+    one = 1.0 / np.maximum(copies, 1.0) if copies.size else 1.0
     taken = leverages * curvature
     # rounding may push 1 − h c below 0
     moved = leverages * one * dual / np.maximum(1.0 - one * taken, 1e-9)
@@ -150,7 +153,7 @@ def left_out_values(
     loss = fit.loss(solved)
     y, weight = given.columns()
     found = solved.unmerged(found)
-    without, parameters = left_out(loss, found[0], found[1], y, weight)
+    without, parameters = left_out(loss, found[0], found[1], y, weight, given.row_weights())
     without = without if groups_out is None else groups_out
     counted = loss.row_stiffness(y, weight) * (loss.total_weight / loss.settings.stiffness)
     total, numbers = given.row_numbers

@@ -8,7 +8,10 @@ import pytest
 
 from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
-from dask_odm.solvers import Landmark
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.methods.search.trials import Splits, trial_rows
+from dask_odm.solvers import Cells, Landmark
 from small_problems import blobs
 from small_stores import store_of
 
@@ -57,6 +60,28 @@ def test_is_exact_where_no_row_can_change_sides():
         assert len(model.loo_decision_function_) == 45
         right = (model.loo_decision_function_ > 0) == (y > 0)
         assert model.loo_score_ == pytest.approx(np.average(right, weights=weight))
+
+
+@pytest.mark.parametrize("settings", [EXACT, ALL_ROWS, {"solver": Cells(60)}], ids=["exact", "landmark", "cells"])
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
+def test_a_class_weight_makes_no_copies_of_a_row(settings, stored, tmp_path):
+    """Of labels that the features say nothing of, rows of a class that counts tenfold are as wrong as others."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((90, 3)), np.arange(90) % 10 % 9 % 3
+    model = model_of(**{**settings, "gamma": 1.0, "lam": 300.0, "tol": 1e-3}, class_weight={0: 1.0, 1: 10.0, 2: 8.0})
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        model.fit(*((store_of(tmp_path / "rows.zarr", X, y, chunk_rows=40),) if stored else (X, y)))
+    right = model.loo_decision_function_.argmax(axis=1) == y
+    assert right[y > 0].mean() < 0.7
+
+
+def test_class_weights_make_no_copies_in_trials():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((90, 3)), np.arange(90) % 10 % 9 % 3
+    data = MemoryData.of(FitRun(0), X, y.astype(float), np.ones(90), (1.0, 10.0, 8.0))
+    rows = trial_rows(data, KernelChoice("rbf", bias=1.0, gamma=1.0), 90, FitRun(0), leaves_one=True)
+    (left,) = rows.left_out([(1.0, 0.2, 0.1)], Splits(None, 0))
+    assert (left.values[0].argmax(axis=1) == y)[y > 0].mean() < 0.7
 
 
 def test_parameters_are_the_trace_of_the_smoother():

@@ -57,6 +57,7 @@ class MemoryData(TrainingData):
     of_labels: tuple[tuple[float, float], ...] = ()  # class weights of each of several labels
     of_all: MemoryData | None = None  # the same rows with all of several targets, if this is one of them
     others: int = 0  # bytes of other machines' models
+    plain_weight: Array | None = None  # `row_weights` where class weights are in ``weight``, (n,)
 
     @classmethod
     def of(
@@ -146,6 +147,9 @@ class MemoryData(TrainingData):
         codes = (self.y > 0).astype(np.int8) if len(self.factors) == 2 else self.y
         return codes, np.empty(0) if (self.weight == 1.0).all() else self.weight
 
+    def row_weights(self) -> Array:
+        return self.weight if self.plain_weight is None else self.plain_weight
+
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
         gathered = of_pair or self.rows < self.given.shape[0]
@@ -185,7 +189,8 @@ class MemoryData(TrainingData):
         """Return the rows at ``index``, which are not copied if they are all in their order."""
         if np.array_equal(index, np.arange(self.rows)):
             return replace(self, copies=None)
-        rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
+        names = ("X", "y", "weight", "kept", *(("plain_weight",) if self.plain_weight is not None else ()))
+        rows = {name: getattr(self, name)[index] for name in names}
         return replace(self, **rows, copies=None)
 
     def given_rows(self, numbers: Array) -> Any:
@@ -250,7 +255,8 @@ class MemoryData(TrainingData):
         y = np.where(codes == targets.positive, 1.0, -1.0)
         weight = self.weight * factors if targets.pair_weights is None else self.weight
         own = targets.pair_weights or (1.0, 1.0)
-        found = replace(self, y=y, weight=weight, factors=own, copies=None, whole=self)
+        plain = self.plain_weight if weight is self.weight else self.row_weights()
+        found = replace(self, y=y, weight=weight, factors=own, copies=None, whole=self, plain_weight=plain)
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 

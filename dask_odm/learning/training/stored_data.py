@@ -110,6 +110,11 @@ class StoredData(TrainingData):
         y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
         return np.concatenate(y), np.concatenate(weight)
 
+    def row_weights(self) -> Array:
+        if not self.store.has_weight:
+            return np.empty(0)
+        return np.concatenate([block.columns()[1] for block in self.store.column_blocks()])
+
     def first_rows(self, count: int) -> tuple[Array, Array, Array]:
         block = self.store.read_rows(np.arange(min(count, self.rows)))
         keep, y, weight = self.targets(block)

@@ -156,6 +156,10 @@ class TrainingData(ABC):
         """
 
     @abstractmethod
+    def row_weights(self) -> Array:
+        """Return the weights of all rows, (n,), which no class weights are multiplied into; may be empty."""
+
+    @abstractmethod
     def first_rows(self, count: int) -> tuple[Any, Array, Array]:
         """Return the first ``count`` raw rows, or fewer, with targets (n, t) and weights, 0 for one left out."""
 

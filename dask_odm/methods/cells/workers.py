@@ -251,6 +251,8 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         present = np.unique(codes).tolist()
         places, signs, constants = _machines(settings, present)
         alone = _alone(cell, np.searchsorted(present, codes), len(present))
+        if settings.fit.loo:  # rows of a cell have class weights in theirs
+            alone = replace(alone, plain_weight=cell.weight / np.array(settings.factors)[codes])
     else:
         present, places, signs, constants = [], np.zeros(1, np.int64), np.ones(1), np.zeros(1)
         alone = replace(cell, given=cell.X, kept=np.arange(cell.rows))

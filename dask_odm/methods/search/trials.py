@@ -161,7 +161,7 @@ class TrialRows:
                 found.append(problem.without_groups(w, hessian, inverse, *self.own_groups))
                 continue
             pairs = problem.leverages(w, inverse.astype(self.X.dtype))
-            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
+            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight, self.weight)[0])
         return found
 
     def solved(
