@@ -160,9 +160,9 @@ def _with_figures(
     moved = max(abs(found.primal - solved.primal) / max(solved.primal, TINY), gap - solved.gap)
     if moved <= NEGLIGIBLE:
         return trained
-    *before, last = trained.history
-    told = {"gap": gap, "objective": found.primal}
-    history = [*before, last | {name: told[name] for name in figures}]
+    told = {name: value for name, value in {"gap": gap, "objective": found.primal}.items() if name in figures}
+    *before, last = trained.history or [{}]  # machines in lockstep have no records of their own
+    history = [*before, last | told] if last else []
     attributes = trained.attributes | {"dual_gap_": gap, "history_": history}
     warning = trained.warning
     if math.isinf(gap):

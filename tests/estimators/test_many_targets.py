@@ -234,6 +234,14 @@ def test_landmarks_of_all_machines_are_certified_for_each(rows, form):
     np.testing.assert_allclose((model.predict(X) - values) / Y.std(axis=0), 0.0, atol=1e-6)
 
 
+def test_certificates_of_machines_over_landmarks_are_of_the_models_as_they_predict(labelled):
+    X, Y = labelled[0].astype(np.float32), labelled[1]
+    solver = Landmark(200, choice="uniform", certify=True)
+    model = ODMClassifier(solver=solver, random_state=0).fit(X, Y)
+    alone = [ODMClassifier(solver=solver, random_state=0).fit(X, y) for y in Y.T]
+    assert model.dual_gap_ == pytest.approx(max(each.dual_gap_ for each in alone), rel=1e-2)
+
+
 def test_rows_of_fewer_values_than_landmarks_are_learned(rows):
     X, Y = np.tile(rows[0][:40], (3, 1)), rows[1][:120]
     model = ODMRegressor(solver=Landmark(120), **TIGHT).fit(X, Y)
