@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dask_odm.estimators.saving import load_model as load_model
     from dask_odm.estimators.scoring import CostScorer as CostScorer
     from dask_odm.events import listen as listen
-    from dask_odm.methods.settings import Metric as Metric
+    from dask_odm.methods.metric_settings import Metric as Metric
     from dask_odm.progress import ProgressBars as ProgressBars
 
     __version__: str
@@ -70,7 +70,7 @@ _NAMES = {
     "dask_odm.estimators.groups": ("spatial_blocks",),
     "dask_odm.estimators.scoring": ("CostScorer",),
     "dask_odm.events": ("listen",),
-    "dask_odm.methods.settings": ("Metric",),
+    "dask_odm.methods.metric_settings": ("Metric",),
     "dask_odm.progress": ("ProgressBars",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""The solver objects of `ODMClassifier` that users pick, and `Metric`; those of papers are in their folders."""
+"""The solver objects of `ODMClassifier` that users pick; those of papers are in their folders."""
 
 from __future__ import annotations
 
@@ -92,30 +92,3 @@ class Cells(SolverObject):
     def most_rows(self, *, pairs: bool) -> int:
         """Return the most rows of a region, for machines of all ``pairs`` of classes or for others."""
         return self.cell_rows or (8000 if pairs else 4000)
-
-
-@with_parameters
-class Metric(SolverObject):
-    """A metric that is learned before the fit, by which the kernel measures distances.
-
-    Parameters
-    ----------
-    kind : {"diagonal", "full"}, default="diagonal"
-        "diagonal": a factor for each feature, also of sparse rows. "full": a matrix, which finds directions that no
-        single feature has, and sums and differences of features.
-    rounds : int, default=5
-        Most rounds. They end once two in a row predict held-out rows no better than one before them.
-    rows : int, default=10000
-        Rows of the sample that the metric is learned from, of which a fifth is held out.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kind": [StrOptions({"diagonal", "full"})],
-        "rounds": COUNT,
-        "rows": COUNT,
-    }
-
-    kind: str = "diagonal"
-    _: KW_ONLY
-    rounds: int = 5
-    rows: int = 10_000

@@ -1,0 +1,37 @@
+"""The parameters of a learned metric."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import StrOptions
+
+from dask_odm.learning.parameters import COUNT, SolverObject, with_parameters
+
+
+@with_parameters
+class Metric(SolverObject):
+    """A metric that is learned before the fit, by which the kernel measures distances.
+
+    Parameters
+    ----------
+    kind : {"diagonal", "full"}, default="diagonal"
+        "diagonal": a factor for each feature, also of sparse rows. "full": a matrix, which finds directions that no
+        single feature has, and sums and differences of features.
+    rounds : int, default=5
+        Most rounds. They end once two in a row predict held-out rows no better than one before them.
+    rows : int, default=10000
+        Rows of the sample that the metric is learned from, of which a fifth is held out.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kind": [StrOptions({"diagonal", "full"})],
+        "rounds": COUNT,
+        "rows": COUNT,
+    }
+
+    kind: str = "diagonal"
+    _: KW_ONLY
+    rounds: int = 5
+    rows: int = 10_000
