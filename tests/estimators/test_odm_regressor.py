@@ -427,7 +427,7 @@ def test_the_shell_searches_and_writes_intervals(rows, tmp_path):
     run = CliRunner()
     judged = [store, "--scoring", "r2,neg_mean_absolute_error", "--json"]
     learned = run.invoke(
-        main, ["fit", store, str(tmp_path / "m.zarr"), "--estimator", "regressor-cv", "--kernel", "linear", "--loo"]
+        main, ["search", store, str(tmp_path / "m.zarr"), "--estimator", "regressor", "--kernel", "linear", "--loo"]
     )
     assert "by left-out rows, the best of" in learned.stdout, learned.output
     told = json.loads(run.invoke(main, ["evaluate", str(tmp_path / "m.zarr"), *judged]).stdout)
