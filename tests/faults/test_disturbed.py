@@ -136,15 +136,15 @@ def test_work_that_is_waited_for(threads, way, ask):
 
     STARTED.clear()
     ENOUGH.clear()
-    task = delayed(wait)(dask_key_name=f"wait-{uuid4().hex}")
+    name = f"wait-{uuid4().hex}"
     with Client(threads.cluster) as client, ThreadPoolExecutor(1) as other:
         cluster = Cluster.current()
         done = other.submit(disturb)
         with pytest.raises(ClusterError) as caught:
             {
-                "results": lambda: list(cluster.results([task])),
+                "results": lambda: list(cluster.done(cluster.started({name: (wait,)}, [name]))),
                 "each": lambda: cluster.each(wait, [(0,)], "wait"),
-                "score": lambda: computed(task),
+                "score": lambda: computed(delayed(wait)(dask_key_name=name)),
             }[ask]()
         done.result(30)
     check(WAYS[way], str(caught.value))
