@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
@@ -24,6 +24,7 @@ from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
 from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
@@ -41,7 +42,7 @@ from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.left_out import OF_MACHINE
+from dask_odm.methods.left_out import LEFT_OUT_ROWS, OF_MACHINE
 from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
@@ -161,15 +162,18 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
     one = np.ones(len(counted), np.int64)
     tables = [conformity_table(-size, one, units, 2) for size in sizes.T]
     table = tables[0] if len(tables) == 1 else np.stack([each[2] for each in (*tables, tables[0])])
+    score = float(1.0 - np.average(residuals**2, axis=0, weights=units).mean())
+    del residuals, sizes  # each as large as what is kept
     return {
         "loo_prediction_": targets.mean + targets.unit * values,
-        "loo_score_": float(1.0 - np.average(residuals**2, axis=0, weights=units).mean()),
+        LEFT_OUT_ROWS: (targets.mean + targets.unit * y, weight),
+        "loo_score_": score,
         "conformity_": table,
     }
 
 
 @with_parameters
-class RegressionEstimator(KernelParameters, StoreRegressor):
+class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     """A regressor by the loss of the optimal margin distribution machine, with intervals if rows were left out.
 
     Parameters
@@ -213,7 +217,9 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
         "conformity_", *OF_METRIC,
     )  # fmt: skip
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_", LEFT_OUT_ROWS)
+    scored_by: ClassVar[str] = "r2"
+    _left_out: ClassVar[str] = "loo_prediction_"
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
     _: KW_ONLY
@@ -252,6 +258,9 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         trained, schema = self._train(X, y, sample_weight, groups)
         self._publish(trained, schema)
         return self
+
+    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
+        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.

@@ -177,6 +177,8 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     for name, value in fitted.items():
         _FITTED.get(name, anything)(value, name)
     fitted |= {name: record.array(name) for name in arrays}
+    if np.shape(fitted.get("threshold_", 0.0)) not in ((), (model.outputs,)):
+        raise ValueError("a threshold that is not one of each label")
     links = [fitted["probability_link_"]] if "probability_link_" in fitted else []
     if links and fitted.get("multilabel_"):
         links = np.split(links[0], model.outputs)

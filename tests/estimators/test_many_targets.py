@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
+from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, roc_auc_score
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
 from dask_odm import InputError, ODMClassifier, ODMClassifierCV, ODMRegressor, ODMRegressorCV, load_model
@@ -203,9 +204,57 @@ def test_labels_that_cannot_be_learned_are_refused(labelled, change, y, message)
 def test_what_is_for_one_label_a_row_is_refused_for_several(labelled):
     X, Y = labelled
     model = in_ways("exact", loo=True).fit(X, Y)
-    for ask in (model.tune_threshold, model.loo_score, lambda: model.predict_set(X), lambda: model.calibrate(X, Y)):
+    for ask in (lambda: model.predict_set(X), lambda: model.calibrate(X, Y)):
         with pytest.raises(InputError, match="is for one label a row"):
             ask()
+    for y in (Y[:, :2], Y[:, 0]):
+        with pytest.raises(InputError, match=r"y must have shape \(400, 3\)"):
+            model.score(X, y)
+
+
+def test_left_out_rows_are_scored_by_any_scorer(labelled, rows):
+    X, Y = labelled
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    model = in_ways("exact", loo=True).fit(X, Y, weight)
+    counted = {"sample_weight": weight[weight > 0]}
+    own, values = Y[weight > 0], model.loo_decision_function_[weight > 0]
+    assert model.loo_score() == pytest.approx(model.loo_score_)
+    assert model.loo_score(["f1_macro", "roc_auc", "average_precision"]) == pytest.approx(
+        {
+            "f1_macro": f1_score(own, values > 0, average="macro", **counted),
+            "roc_auc": roc_auc_score(own, values, **counted),
+            "average_precision": average_precision_score(own, values, **counted),
+        }
+    )
+    two = in_ways("exact", loo=True).fit(X, Y[:, :2])
+    assert two.loo_score("roc_auc") == pytest.approx(roc_auc_score(Y[:, :2], two.loo_decision_function_))
+    numbers = ODMRegressor(**WAYS["exact"], loo=True).fit(*rows, weight)
+    assert numbers.loo_score() == pytest.approx(numbers.loo_score_)
+    expected = mean_absolute_error(rows[1][weight > 0], numbers.loo_prediction_[weight > 0], **counted)
+    assert numbers.loo_score("neg_mean_absolute_error") == pytest.approx(-expected)
+
+
+def test_each_label_has_a_threshold_of_its_own(labelled, tmp_path):
+    X, Y = labelled
+    Y = np.column_stack([Y, np.zeros(len(X))])
+    model = in_ways("exact", loo=True).fit(X, Y)
+    odds = model.predict_proba(X)
+    model.tune_threshold("f1")
+    for j, y in enumerate(Y.T[:3]):
+        alone = in_ways("exact", loo=True).fit(X, y).tune_threshold("f1")
+        assert model.threshold_[j] == pytest.approx(alone.threshold_)
+        np.testing.assert_array_equal(model.predict(X)[:, j], alone.predict(X))
+    assert model.threshold_[3] == 0.0, "no row has the label"
+    assert model.loo_score_ == np.mean(((model.loo_decision_function_ > 0) == Y).all(axis=1))
+    np.testing.assert_allclose(model.predict_proba(X), odds, atol=1e-12)
+    model.save(tmp_path / "model.zarr")
+    held = load_model(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(held.threshold_, model.threshold_)
+    np.testing.assert_allclose(held.predict_proba(X), odds, atol=1e-12)
+    shares = held.tune_threshold(0.3, X, Y).predict(X).mean(axis=0)
+    np.testing.assert_allclose(shares[:3], 0.3, atol=0.005)
+    with pytest.raises(InputError, match="a threshold changes what is predicted"):
+        model.tune_threshold("roc_auc")
 
 
 def test_a_store_is_predicted_and_not_judged(labelled, tmp_path):

@@ -409,7 +409,7 @@ class Store(SealedFolder):
     def require_classes(self, purpose: str = "fit") -> None:
         """Raise InputError, with the way out, unless rows have class labels, which ``purpose`` needs."""
         if self.y_kind == "real":
-            regressor = "learn them by a regressor, such as ODMRegressorCV (--estimator regressor-cv of fit), or "
+            regressor = "learn them by a regressor, such as ODMRegressor (--estimator regressor), or "
             raise InputError(
                 f"{self.name} holds real targets, not the labels of classes; {regressor if purpose == 'fit' else ''}"
                 "ingest the data again with target='classes' (--target classes)."

@@ -112,6 +112,12 @@ class TrainingData(ABC):
     @abstractmethod
     def total_weight(self) -> float: ...  # of all rows, class weights included
     @property
+    def mean_weight(self) -> float:
+        """Mean weight of the rows that take part, class weights included."""
+        total = self.total_weight
+        return 1.0 if total == self.labelled_rows else total / len(self.taking_part[0])
+
+    @property
     @abstractmethod
     def class_totals(self) -> Array:
         """Sums of the row weights of many classes, without class weights, (classes,)."""
