@@ -62,7 +62,7 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
     def train(self, data: TrainingData, fit: RegressionSearch) -> Trained:
         fit = fit.for_data(data)
         splits = Splits(checked_splits(fit.cv, fit.left_out, data), fit.run.seed)
-        units = units_of(*data.taking_part[1:])
+        units = units_of(data)
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
         trials = SampleTrials(scaled, fit.kernel, fit.run, splits, score=score, groups=fit.left_out)

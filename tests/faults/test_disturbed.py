@@ -24,7 +24,7 @@ from tries.things import FAMILIES, Family
 
 from dask_odm import MDDRidge, ODMClassifier, ingest
 from dask_odm.datasets import make_shells
-from dask_odm.diagnostics.maps import map_of
+from dask_odm.diagnostics.maps import maps_of
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import ClusterError
@@ -169,8 +169,8 @@ def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
                 lambda: model.fit(X, y, groups=lazy[1]),
                 lambda: ingest(lazy, tmp_path / "lazy.zarr"),
                 lambda: ingest((frame, y), tmp_path / "lazy.zarr"),
-                lambda: map_of(fitted[0], cube),
-                lambda: map_of(fitted[1], cube),
+                lambda: maps_of(fitted[0], cube),
+                lambda: maps_of(fitted[1], cube),
             ):
                 raises(row, call)
             ingest((X, y), tmp_path / "held.zarr")  # asks no worker

@@ -76,7 +76,7 @@ class TrainingData(ABC):
 
     @property
     def n_targets(self) -> int:
-        """Number of targets of a row, of which several are learned from rows in memory."""
+        """Number of targets of a row."""
         return 1
 
     @property
