@@ -27,7 +27,9 @@ from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
+from dask_odm.methods.left_out import is_right
 from dask_odm.models.classes import codes_of, require_common
+from dask_odm.models.intervals import ends
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
@@ -131,14 +133,66 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
         raise InputError(f"the model predicts {model._model.outputs} targets a row, but a store holds one.")
     sizes: dict[float, float] = {}
     giver: Any = model
-    ends: Any = None
+    then: Any = None
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
-        giver, ends = model._of_intervals()
+        giver, then = model._of_intervals()
         sizes = {each: model._interval_size(each) for each in COVERAGES}
     found = Errors()
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         predicted = values if values.ndim == 1 else values[:, 0]
-        found.add(y, predicted, weight, {each: ends(values, size) for each, size in sizes.items()})
+        found.add(y, predicted, weight, {each: then(values, size) for each, size in sizes.items()})
+    return found
+
+
+@dataclass(eq=False)
+class Together:
+    """Comparisons of the labels or targets of a row, each by itself, and how many rows have all labels right."""
+
+    each: dict[str, Any]  # `Evaluation` or `Errors` by name
+    right: float = 0.0
+    weight: float = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of rows, and the score of all labels or targets together."""
+        told = [one.facts() for one in self.each.values()]
+        of_labels = "accuracy" in told[0]
+        score = self.right / self.weight if of_labels else float(np.mean([facts["r2"] for facts in told]))
+        return {"rows": max(facts["rows"] for facts in told), "accuracy" if of_labels else "r2": score}
+
+    def worst(self) -> tuple[str, Any]:
+        """Return name and comparison of the label with the least area under the ROC, or the target of the least R²."""
+        scores = {name: one.facts() for name, one in self.each.items()}
+        return min(self.each.items(), key=lambda item: scores[item[0]].get("r2", scores[item[0]].get("auc") or 1.0))
+
+
+def compare_several(model: Any, store: Store, y: pd.DataFrame) -> Together:
+    """Compare what a model predicts of the rows of a store with several labels or targets ``y`` (n, k) of each.
+
+    Labels are 0 or 1, and targets may be NaN.
+    """
+    of_labels = hasattr(model, "classes_")
+    count = y.shape[1]
+    each: list[Any] = [Errors() for _ in range(count)]
+    if of_labels:
+        links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
+        thresholds = np.broadcast_to(getattr(model, "threshold_", 0.0), count).tolist()
+        made = zip(links, thresholds, strict=True)
+        each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
+    found = Together(dict(zip(map(str, y.columns), each, strict=True)))
+    sizes = {}
+    if not of_labels and hasattr(model, "conformity_"):
+        sizes = {share: -thresholds_of(model.conformity_, share, by_class=True) for share in COVERAGES}
+    for i, values in enumerate(blocks(store, model._values(model._resolve(store.path)), "evaluate")):
+        true = y.to_numpy()[store.chunk_slice(i)]
+        weight = store.read_columns(i).weight
+        held = {share: ends(values, size) for share, size in sizes.items()}
+        for j, one in enumerate(each):
+            more = {} if of_labels else {"intervals": {share: each_end[:, j] for share, each_end in held.items()}}
+            one.add(true[:, j], values[:, j], weight, **more)
+        if of_labels:
+            shares = np.ones(len(true)) if weight is None else weight
+            found.right += float(shares @ is_right(values, true))
+            found.weight += float(shares.sum())
     return found
 
 

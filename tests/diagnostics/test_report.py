@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import precision_score, r2_score, recall_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -354,6 +354,74 @@ def test_in_the_shell_and_what_it_refuses(store, tmp_path):
     with pytest.raises(InputError, match="no folder"):
         odm.report(model, store, tmp_path / "nowhere" / "page.html")
     assert len(list(tmp_path.iterdir())) == 2, "nothing else is left"
+
+
+@pytest.fixture(scope="module")
+def of_several():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    return X, X @ rng.normal(size=(4, 3)) * [1.0, 10.0, 0.1] + rng.normal(size=(400, 3))
+
+
+def test_several_labels_have_a_line_each(of_several, tmp_path):
+    X, y = of_several
+    named = pd.DataFrame(y > 0, columns=[HOSTILE[0], "b", "c"])
+    model = odm.ODMClassifier(loo=True).fit(X[:300], named[:300]).tune_threshold("f1")
+    page = reported(model, (X[300:], named[300:]), tmp_path)
+    assert page.headings == ["What was learned", "How good it is", "By label", "Steps of the fit"]
+    true, found, values = named.to_numpy()[300:], model.predict(X[300:]), model.decision_function(X[300:])
+    assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(X[300:], true), abs=1e-4)
+    areas = [roc_auc_score(true[:, j], values[:, j]) for j in range(3)]
+    for j, name in enumerate(named):
+        scores = [precision_score(true[:, j], found[:, j]), recall_score(true[:, j], found[:, j]), areas[j]]
+        expected = [true[:, j].sum(), *scores, model.threshold_[j]]
+        assert numbers(page, name, 5) == pytest.approx(expected, abs=1e-3)
+    first = (tmp_path / "report.html").read_text(encoding="utf-8").split("<main>")[0]
+    assert f"<strong>{min(areas):.3f}</strong>" in first
+    assert "1 label" not in first
+    assert "3 labels, on rows in memory" in first
+
+
+def test_several_targets_have_a_line_each_and_residuals_of_the_worst(of_several, tmp_path):
+    X, y = of_several
+    table = pd.DataFrame(X, columns=list("abcd")).assign(word=np.where(X[:, 0] > 0, "up", "down"))
+    model = odm.ODMRegressor(gamma=0.1, loo=True).fit(table[:300], y[:300], np.arange(300) % 2 + 1.0)
+    y = np.where(np.arange(1200).reshape(400, 3) == 1198, np.nan, y)  # a row without the second target
+    page = reported(model, (table[300:], pd.DataFrame(y[300:], columns=["u", "v", "w"])), tmp_path)
+    found = model.predict(table[300:])
+    known = ~np.isnan(y[300:])
+    each = [r2_score(y[300:, j][known[:, j]], found[known[:, j], j]) for j in range(3)]
+    assert numbers(page, "R²", 1)[0] == pytest.approx(np.mean(each), abs=1e-3)
+    assert page.headings[2:-1] == ["By target", "Predictions", "Intervals"]
+    low, high = np.moveaxis(model.predict_interval(table[300:], coverage=0.9), -1, 0)
+    held = [((low < y[300:]) & (y[300:] < high))[known[:, j], j].mean() for j in range(3)]
+    for j, name in enumerate(["u", "v", "w"]):
+        line = numbers(page, name, 5)
+        assert [line[0], line[4]] == pytest.approx([each[j], held[j]], abs=1e-3)
+
+
+def test_cubes_have_a_map_of_each_target_and_of_each_label(of_several, tmp_path):
+    X, y = of_several
+    cube = xr.DataArray(X.reshape(20, 20, 4), dims=("y", "x", "feature"))
+    page = reported(odm.ODMRegressor().fit(X, y), cube, tmp_path)
+    assert page.headings[1:4] == ["Map of 0", "Map of 1", "Map of 2"]
+    model = odm.ODMClassifier().fit(X, y > 0)
+    page = reported(model, cube, tmp_path)
+    at = page.cells.index("with") + 1
+    assert int(page.cells[at]) == model.predict(X)[:, 0].sum()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_a_matrix_has_as_many_columns_as_the_model(of_several, tmp_path, columns):
+    X, y = of_several
+    y = np.column_stack([y, y])[:, :columns].squeeze()
+    with pytest.raises(InputError, match="a column for each label or target of the model, 3"):
+        odm.report(odm.ODMRegressor().fit(X, of_several[1]), (X, y), tmp_path / "page.html")
+    model = odm.ODMRegressor().fit(X, of_several[1])
+    with pytest.raises(InputError, match="y has 100 rows, and X has 400"):
+        odm.report(model, (X, of_several[1][:100]), tmp_path / "page.html")
+    with pytest.raises(InputError, match=r"is of one target\. The model predicts 3"):
+        odm.report(model, (X, of_several[1]), tmp_path / "page.html", importance=True)
 
 
 def test_a_pipeline_over_a_store_and_over_rows_in_memory(store, tmp_path):

@@ -213,6 +213,7 @@ class _Trials(SampleTrials):
         With landmarks, fewer of them, a larger gap and no certificate suffice to compare settings.
         """
         choice, fit = self._chosen(setting, loo=True)
+        fit = replace(fit, whole_rows=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
             fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))

@@ -76,12 +76,12 @@ def views_of(kernels: Sequence[str], scale: str | None, budget: Budget, data: Tr
 
 def axes_of(
     data: TrainingData, kernel: KernelChoice, views: tuple[View, ...], landmarks: Sequence[int] | None = None,
-    *, in_cells: bool = False, **given: Sequence[float] | None,
+    shares: Sequence[float] = TUNING.shares, *, in_cells: bool = False, **given: Sequence[float] | None,
 ) -> Axes:  # fmt: skip
     """Return the values to choose from: the user's ``gammas``, ``lams``, ``upsilons`` and ``thetas``, or for None
-    ranges that suit the data, with larger γ for cells. The γ of a kernel without it is 1, which is not used."""
-    narrower = AUTO.narrower if in_cells else 1.0
-    factors = sorted({times * factor for times in (1.0, narrower) for factor in TUNING.gammas})
+    ranges that suit the data, with larger γ for cells. λ are then ``shares`` of the number of rows, whatever the scale
+    of their weights. The γ of a kernel without it is 1, which is not used."""
+    factors = sorted({times * each for times in (1.0, AUTO.narrower if in_cells else 1.0) for each in TUNING.gammas})
 
     def gammas(view: View) -> tuple[float, ...]:
         if not hasattr(KERNELS[view.kernel], "gamma"):
@@ -95,7 +95,11 @@ def axes_of(
     return Axes(
         views,
         tuple(map(gammas, views)),
-        _ascending(TUNING.shares if lams is None else [lam / data.total_weight for lam in lams]),
+        _ascending(
+            [share / data.mean_weight for share in shares]
+            if lams is None
+            else [lam / data.total_weight for lam in lams]
+        ),
         _ascending(given["upsilons"] or TUNING.upsilons),
         _ascending(given["thetas"] or TUNING.thetas),
         (None,) if landmarks is None else _ascending(landmarks),
