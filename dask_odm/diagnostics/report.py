@@ -107,7 +107,9 @@ def report(
     check_file(path, overwrite=overwrite)
     steps, model = last_step(model, "report")
     if isinstance(store, tuple) and y is None:
-        store, y = _pair(store)
+        if len(store) != 2:
+            raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(store)}.")
+        store, y = store
     if steps or model._cube_to_predict(store) is None:
         with ExitStack() as scratch:
             of_steps = bool(steps) and steps.recipe is not None  # the columns before them are none of the model's
@@ -147,13 +149,6 @@ def _name(store: Store) -> str:
     """Return the last part of the path of a store, or of the files that were read."""
     path = (store.title or store.path).strip("'")
     return os.path.basename(os.path.dirname(path) if is_generation(os.path.basename(path)) else path)
-
-
-def _pair(rows: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return the rows and labels of a tuple of two; raise InputError for any other tuple."""
-    if len(rows) != 2:
-        raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(rows)}.")
-    return rows
 
 
 def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
