@@ -103,7 +103,7 @@ class RegressionFamily(Family[RegressionFit]):
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
         if fit.spread and (data.n_targets > 1 or not choice.recipe.several):
             raise InputError("noise='uneven' is for one target, and not for solver='cells'; set noise to 'even'.")
-        targets = units_of(*data.taking_part[1:])
+        targets = units_of(data)
         fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)
         fit, of_metric = with_metric(scaled, fit)
@@ -125,11 +125,12 @@ class RegressionFamily(Family[RegressionFit]):
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
 
-def units_of(y: Array, weight: Array) -> RealValues:
+def units_of(data: TrainingData) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
-    if y.ndim > 1:  # one after the other, since all copies of all would take much memory
-        each = [units_of(column, weight) for column in y.T]
+    if data.n_targets > 1:  # one after the other, since all copies of all would take much memory
+        each = [units_of(data.of_target(i)) for i in range(data.n_targets)]
         return RealValues(np.array([one.mean for one in each]), np.array([one.unit for one in each]))
+    _, y, weight = data.taking_part
     power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
     near = np.ldexp(y, -power)
     mean = float(np.average(near, weights=weight))
@@ -338,8 +339,8 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
     With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
     *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
 
-    Rows in memory may have several targets, y of shape (n, n_targets). Each has a machine, and machines share what
-    they compute of the rows. ``coef_`` and ``intercept_`` are then as in `MDDRidge`, ``dual_coef_`` has the shape
+    Rows may have several targets, y of shape (n, n_targets). Each has a machine, and machines share what they compute
+    of the rows. ``coef_`` and ``intercept_`` are then as in `MDDRidge`, ``dual_coef_`` has the shape
     (n_support, n_targets), ``dual_gap_`` is the largest, and ``loo_score_`` the mean.
 
     Parameters

@@ -185,7 +185,7 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     if not all(map(is_link, links)):
         raise ValueError("a link whose points do not rise through zero")
     table, labels = fitted.get("conformity_"), record.attributes["schema"].get("classes")
-    tables = max(2, model.outputs) if labels is None else len(labels)
+    tables = max(2, model.outputs) if labels is None else len(labels) - len(model.lacking)
     if table is not None and not (is_table(table) and len(table) == 1 + tables):
         raise ValueError("thresholds of sets that do not fall, or are of other classes")
     if table is not None and labels is None and table.max() > 0.0:

@@ -153,7 +153,8 @@ def left_out_values(
     loss = fit.loss(solved)
     y, weight = given.columns()
     found = solved.unmerged(found)
-    without, parameters = left_out(loss, found[0], found[1], y, weight, given.row_weights())
+    copies = np.empty(0) if fit.whole_rows else given.row_weights()
+    without, parameters = left_out(loss, found[0], found[1], y, weight, copies)
     without = without if groups_out is None else groups_out
     counted = loss.row_stiffness(y, weight) * (loss.total_weight / loss.settings.stiffness)
     total, numbers = given.row_numbers

@@ -23,8 +23,12 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.memory import CellMemory, sample_rows
+from dask_odm.methods.cells.recipe import sampled
+from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.trials import LeftOut, Splits, accuracy, explained, trial_rows
 from dask_odm.methods.settings import Cells
 from dask_odm.models.predict import code_block, finite_values
 from dask_odm.typing import Array
@@ -99,6 +103,29 @@ def gain_of(
     rarer = 1.0 - np.bincount(np.unique(sample.y[outside], return_inverse=True)[1], shares).max()
     tie = np.abs(more).sum() <= AUTO.agreeing * rarer and passes * (len(classes) - 1) >= AUTO.many_passes
     return float(more.sum()), float(np.sqrt(more @ more)), bool(tie)  # error of a gain of 0: one row is in doubt
+
+
+def gamma_of_cells(data: TrainingData, fit: ODMFit) -> float:
+    """Return the γ by which some cells predict left-out rows best: that of ``fit``, which is a number, or a larger one.
+
+    A metric is learned with a γ that landmarks can follow. All rows of a trial's cell are landmarks.
+    """
+    rows = min(fit.own.most_rows(pairs=False), TUNING.more_landmarks)
+    seed = data.run.seed
+    band = fit.odm.lam / data.total_weight, fit.odm.upsilon, fit.odm.theta
+    cells = chosen_cells(data, sampled(data, fit.kernel, seed), fit.kernel, rows)
+    kernel = fit.kernel
+    gamma = float(kernel.gamma)
+    best = -np.inf
+    while True:
+        seen = (trial_rows(cell, kernel, rows, data.run, leaves_one=True) for cell in cells)
+        left = LeftOut.joined([each.left_out([band], Splits(None, seed))[0] for each in seen])
+        score = left.scores(explained if fit.has_real_targets else accuracy)[0, -1]
+        if not score > best:
+            return gamma
+        best = score
+        gamma = float(kernel.gamma)
+        kernel = replace(kernel, gamma=2.0 * gamma)
 
 
 def _losses(residuals: Array, fit: ODMFit) -> Array:
