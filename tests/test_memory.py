@@ -243,7 +243,7 @@ def make_job(tmp_path):
 @pytest.fixture
 def in_a_worker(tmp_path):
     def run(job: TreeJob, memory: int, threads: int, certify: bool) -> Measured:
-        arguments = (job, RowSet.whole(0, len(job.partitions.counts)), 0, memory, threads, certify, [], [])
+        arguments = (job, RowSet.whole(0, len(job.partitions.counts)), 0, memory, threads, certify, [])
         (tmp_path / "job.pickle").write_bytes(pickle.dumps((solve_node, arguments)))
         command = [sys.executable, "-c", WORKER, str(tmp_path / "job.pickle")]
         done = subprocess.run(command, check=True, capture_output=True, timeout=300, text=True)

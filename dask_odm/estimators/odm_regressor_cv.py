@@ -39,7 +39,7 @@ from dask_odm.methods.search.trials import Given, Splits, explained
 from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
-SHARES = tuple(10.0 * share for share in TUNING.shares)  # λ/M: targets are seldom as noisy as classes
+SHARES = tuple(10.0 * share for share in TUNING.shares)  # of λ in rows: targets are seldom as noisy as classes
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,15 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
     def train(self, data: TrainingData, fit: RegressionSearch) -> Trained:
         fit = fit.for_data(data)
         splits = Splits(checked_splits(fit.cv, fit.left_out, data), fit.run.seed)
-        units = units_of(*data.taking_part[1:])
+        units = units_of(data)
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
         trials = SampleTrials(scaled, fit.kernel, fit.run, splits, score=score, groups=fit.left_out)
         budget = BUDGETS[fit.budget]
         views = views_of(fit.kernels, fit.scale, budget, data)
-        lams = fit.lams_tried or tuple(share * data.total_weight for share in SHARES)
         axes = axes_of(
-            data, fit.kernel, views,
-            gammas=fit.gammas, lams=lams, upsilons=(fit.odm.upsilon,), thetas=(fit.odm.theta,),
+            data, fit.kernel, views, shares=SHARES,
+            gammas=fit.gammas, lams=fit.lams_tried, upsilons=(fit.odm.upsilon,), thetas=(fit.odm.theta,),
         )  # fmt: skip
         search = trials.search(axes, budget)
         state = search.run()

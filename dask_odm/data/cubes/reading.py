@@ -185,7 +185,9 @@ class LabelledCube:
         How many miss a feature is logged at the end. Raises InputError if all do, and if the labels are a feature.
         """
         missing = 0
-        same = self._named_as_labels()
+        names = self.cube.feature_names
+        # the feature that is named as the labels, if there is one
+        same = [] if names is None or self.name is None else np.flatnonzero(names == self.name).tolist()
         for parts in self._batches():
             read = _computed([part.read(self.cube.blocks) for part in parts], compute)
             rows = [part.rows(self.cube.shape, *each) for part, each in zip(parts, read, strict=True)]
@@ -207,11 +209,6 @@ class LabelledCube:
                 "%d of %d labelled rows of the cube miss a feature, as under a cloud, and are left out. Predictions of "
                 "such rows are missing, too, and scores are of the others.", missing, self.count
             )  # fmt: skip
-
-    def _named_as_labels(self) -> list[int]:
-        """Return the places of features that are named as the labels; there is one at most."""
-        names = self.cube.feature_names
-        return [] if names is None or self.name is None else np.flatnonzero(names == self.name).tolist()
 
     def _batches(self) -> Iterator[list[_Part]]:
         """Yield the blocks that are read at once."""
@@ -240,7 +237,12 @@ def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array
 def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Part]:
     """Yield the blocks of a cube with their labels and columns: one of a cube in memory, else one for each chunk."""
     none = np.empty(0, dtype=np.int64)
-    chunks, arrays = _whole_features(cube)
+    chunks: tuple[tuple[int, ...], ...] = tuple((size,) for size in cube.shape)
+    arrays = cube.arrays
+    if cube.is_lazy:
+        chunks, arrays = cube.aligned()
+        # features in one chunk
+        arrays = tuple(each.rechunk(dict.fromkeys(range(len(chunks), each.ndim), -1)) for each in arrays)
     split = [_split(each, chunks) for each in (labels, *columns.values(), *arrays)]
     ends = [list(pairwise(accumulate(sizes, initial=0))) for sizes in chunks]
     for index in product(*[range(len(sizes)) for sizes in chunks]):
@@ -248,14 +250,6 @@ def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Pa
         known, *others = (each(index, slices) for each in split)
         held = dict(zip(columns, others, strict=False))  # the arrays follow
         yield _Part(slices, tuple(others[len(columns) :]), held, none, known)
-
-
-def _whole_features(cube: Cube) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-    """Return the chunks of the row dimensions, and the cube's arrays with these; features are in one chunk."""
-    if not cube.is_lazy:
-        return tuple((size,) for size in cube.shape), cube.arrays
-    chunks, arrays = cube.aligned()
-    return chunks, tuple(each.rechunk(dict.fromkeys(range(len(chunks), each.ndim), -1)) for each in arrays)
 
 
 def _split(array: Any, chunks: tuple[tuple[int, ...], ...]) -> Callable[[Any, Any], Any]:

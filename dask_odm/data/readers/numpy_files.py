@@ -155,7 +155,8 @@ def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
         file_size(path)
         with _explained(path), open_whole(path) as file:
             part_of = _npz_part if zipfile.is_zipfile(file) else _npy_part
-        parts.append(part_of(path, reading.label, reading.weight))
+        label = False if isinstance(reading.label, list | tuple) else reading.label
+        parts.append(part_of(path, label, reading.weight))
     first = parts[0]
     width = first.X.shape[1]
     for part in parts:
