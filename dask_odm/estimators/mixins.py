@@ -8,14 +8,12 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.system import CPU_COUNT
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.store import Store
-from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
@@ -26,7 +24,6 @@ from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.left_out import is_right
 from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
 from dask_odm.models.predict import ScoreQuery, label_block, labels_block
@@ -174,7 +171,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if labels is None:
             raise InputError("labels are needed, but there are none; pass y.")
         if self._has_labels:
-            codes = (label_matrix(labels) > 0).astype(np.int64)
+            of_store = isinstance(resolved, StoredRows) and labels.ndim == 2  # where some may be unknown
+            codes = np.nan_to_num(labels, nan=-1) if of_store else label_matrix(labels) > 0
+            codes = codes.astype(np.int64)
         else:
             resolved.require("classes", "calibrate")
             codes = resolved.codes(labels, classes)
@@ -185,7 +184,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         counted: Array = as_input_error(lambda: np.asarray(weights_of(given), dtype=np.float64))
         if counted.shape != codes.shape[:1] or not np.isfinite(counted).all() or (counted < 0).any():
             raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
-        rows = np.flatnonzero((codes.reshape(len(codes), -1)[:, 0] >= 0) & (counted > 0))
+        rows = np.flatnonzero((codes.reshape(len(codes), -1) >= 0).all(axis=1) & (counted > 0))
         if not len(rows):
             raise InputError(f"no row with a weight has a label of the model's, {quoted(classes)}.")
         return values[rows], codes[rows], counted[rows]
@@ -237,13 +236,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         classes = self.classes_.tolist()
         require_common(store.classes or (), classes, store.name)
         query = ScoreQuery(self._for_tasks(), store, np.array([*codes_of(store.classes or (), classes), -1]))
-        if active_client() is not None:
-            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.score)
-        else:
-            each = max(1, CPU_COUNT // store.n_chunks)
-            with single_threaded_blas:
-                found = reduce(add, run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT))
-        return float(found.right), float(found.total)
+        cluster = Cluster.present()
+        _, threads = cluster.share(store.n_chunks)
+        right, total = StorePasses(store, cluster).run(query, ScoreQuery.score, threads).tolist()
+        return right, total
 
 
 class StoreRegressor(RegressorMixin, StoreEstimator):

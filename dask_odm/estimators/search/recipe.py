@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.errors import InputError
-from dask_odm.estimators.search.search_fit import SearchFit, axes_of, checked_splits, views_of
+from dask_odm.data.rows.scaling import Stretch
+from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.estimators.search.search_fit import SCALES, SearchFit, axes_of, checked_splits, views_of
 from dask_odm.kernels import KERNELS
+from dask_odm.kernels.named import RBF
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -19,8 +21,11 @@ from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.metric import learn_metric
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import (
@@ -82,7 +87,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         chosen = fit.classifier(view)
         ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     axes = axes_of(
-        data, fit.kernel, views, fit.landmarks,
+        data, fit.kernel, views, fit.landmarks, in_cells=solver_word(fit.first.solver) == "cells",
         gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
     )  # fmt: skip
     if each:
@@ -91,7 +96,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     fit = replace(fit, cv=cv)
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
-    trials = _Trials(data, fit, splits, axes.views)
+    trials = _Trials(data, fit, splits, axes.views, told=bool(why))
     # accuracy, and what decides
     require_state(fit, resume is None or _fits(resume, splits, 2 if fit.scorers is None else len(fit.scorers)))
     search = trials.search(axes, budget, resume, save)
@@ -101,8 +106,10 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
-        fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=(setting.kernel,), run=run)
-        return train_search(data, replace(fit, scale=setting.scale), narrow)
+        stretch, scale = trials.metric_of_cells(setting)
+        kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
+        fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
+        return train_search(data, replace(fit, run=run, scale=scale, stretch=stretch), narrow)
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     return with_results(trained, state, best, trials, params, list(fit.scorers or ()))
@@ -127,12 +134,15 @@ def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
 class _Trials(SampleTrials):
     """The trials of an estimator's settings: on samples of the rows, on some cells, or on all rows."""
 
-    def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits, views: tuple[View, ...]) -> None:
+    def __init__(
+        self, data: TrainingData, fit: SearchFit, splits: Splits, views: tuple[View, ...], told: bool = False
+    ) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
         super().__init__(data, fit.kernel, fit.run, splits, most, fit.score, fit.groups)
         self._fit = fit
         self._views = views
+        self._told = told  # kernel and scale, even if there is no choice left
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of `ODMClassifier` for a setting; of kernel, scale and solver those of several."""
@@ -140,7 +150,7 @@ class _Trials(SampleTrials):
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
         found |= {
             name: value for name, value in setting.view._asdict().items()
-            if len({getattr(view, name) for view in self._views}) > 1
+            if self._told or len({getattr(view, name) for view in self._views}) > 1
         }  # fmt: skip
         if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
@@ -154,9 +164,11 @@ class _Trials(SampleTrials):
             return super()._samples_of(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
-        most //= 4 if stage == COARSE else 1
+        # so small that all rows are landmarks, or a kernel of large γ looks worse than it is
+        rows = max(1, most // 4 if stage == COARSE else min(most, TUNING.more_landmarks))
+        count = AUTO.trial_cells * (1 if stage == COARSE else min(4, most // rows))
         sample = sampled(self._data, self._kernel, self._run.seed)
-        cells = chosen_cells(self._data, sample, self._kernel, max(1, most))
+        cells = chosen_cells(self._data, sample, self._kernel, rows, count)
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
     def rows(self, stage: int) -> int:
@@ -229,6 +241,23 @@ class _Trials(SampleTrials):
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
         return suits_narrow_cells(ODM.suited(choice, self._data, fit), self._data, fit, found)
 
+    def metric_of_cells(self, setting: Setting) -> tuple[Stretch | None, str | None]:
+        """Return the metric of cells, learned with the best setting over landmarks, and the scaling that it is of.
+
+        That scaling is taken by which landmarks with a metric lose least on held-out rows.
+        """
+        if setting.kernel not in SCALES:
+            return None, setting.scale
+        band = setting.share, setting.upsilon, setting.theta
+        views = views_of((RBF.name,), self._fit.scale, BUDGETS[self._fit.budget], self._data)
+        kernels = [replace(self._kernel, **view._asdict(), gamma="scale") for view in views]
+        try:
+            found = [learn_metric(self._data, kernel, band, Metric(), self._run) for kernel in kernels]
+        except MemoryLimitError:
+            return None, setting.scale
+        best = min(found, key=lambda each: each.loss)
+        return best.metric, kernels[found.index(best)].scale
+
     def trained(self, setting: Setting, why: str = "") -> Trained:
         """Train all rows with a setting; ``why`` says why its solver was taken."""
         choice, fit = self._chosen(setting)
@@ -242,6 +271,7 @@ class _Trials(SampleTrials):
         own = {name: value for name, value in self.parameters(setting).items() if name not in View._fields}
         classifier = self._fit.classifier(setting.view, **own)
         fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
+        fit = replace(fit, kernel=replace(fit.kernel, metric=self._kernel.metric))
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
         return ODM.choose(fit, self._data.rows, self._data.features), fit

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
+from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps
 from dask_odm.engine.cluster import MORE_PARTITIONS, Cluster
 from dask_odm.engine.partitioners import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
@@ -130,8 +130,7 @@ def grow_tree(
     None to merge as ``tree`` says. It is called when the level below is done.
 
     Raises MemoryLimitError if a level's tasks would not fit their workers. All levels are checked before any task runs;
-    a level whose rows depend on the solutions below is checked when those are known. Raises InputError if the nodes of
-    a level do not hold each row once.
+    a level whose rows depend on the solutions below is checked when those are known.
     """
     counts = job.partitions.counts
     levels = tree.levels(len(counts))
@@ -145,14 +144,14 @@ def grow_tree(
         done = resume.level
         states = resume.solutions()
         history = list(resume.history)
-        nodes = nodes_of(levels, done, counts, regroup)
+        nodes = nodes_of(levels, done, regroup)
     passed = [read_figures(job.pass_up, solution)[1] for solution in states]
     with cluster.cancelled_on_error(states):  # the list always holds the level that is kept on the workers
         for number in range(done + 1, len(levels)):
             if tree.early_stop and number > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 break
             below = nodes
-            nodes = nodes_of(levels, number, counts, regroup)
+            nodes = nodes_of(levels, number, regroup)
             if not known and number:
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
@@ -176,13 +175,10 @@ def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:
     return solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [])
 
 
-def nodes_of(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
+def nodes_of(levels: list[list[int]], number: int, regroup: Regroup | None) -> list[RowSet]:
     """Return the nodes of a level: those of ``regroup``, or merged partitions."""
     given = None if regroup is None or number == 0 else regroup(number)
-    if given is None:
-        return [RowSet.whole(*span) for span in pairwise(levels[number])]
-    require_each_once(given, counts, f"level {number}")
-    return list(given)
+    return [RowSet.whole(*span) for span in pairwise(levels[number])] if given is None else list(given)
 
 
 def _run_level(
