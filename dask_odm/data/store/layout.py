@@ -201,10 +201,16 @@ class Layout:
 
     @property
     def rows_nbytes(self) -> int:
-        """Bytes of all rows in memory."""
+        """Bytes of all rows in memory, several targets included."""
+        of_targets = 8 * self.targets * self.rows
         if self.entries is None:
-            return self.rows * self.features * np.dtype(self.dtype).itemsize
-        return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows
+            return self.rows * self.features * np.dtype(self.dtype).itemsize + of_targets
+        return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows + of_targets
+
+    @property
+    def target_nbytes(self) -> int:
+        """Bytes that several targets of a chunk's rows take while they are read, and it is seen which are known."""
+        return 9 * self.targets * self.chunk_rows
 
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         wide = (self.targets,) if name == "y" and self.targets else ()
