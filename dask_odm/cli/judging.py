@@ -227,10 +227,12 @@ def calibrate(given: Judged, out: str, threshold: float | str | None, overwrite:
         if not hasattr(loaded, "calibrate"):
             raise InputError(f"{type(loaded).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
         with given.beside(loaded) as store:
-            loaded.calibrate(store.path)
+            if threshold is None or not hasattr(loaded, "multilabel_"):
+                loaded.calibrate(store.path)
             if threshold is not None:
                 loaded.tune_threshold(threshold, store.path)
         loaded.save(out, overwrite=overwrite)
     by = getattr(loaded, "threshold_", None)
-    told = "" if by is None else f", its boundary moved by {by:.3g}"
+    moved = [] if by is None else [by] if isinstance(by, float) else by.tolist()
+    told = f", its boundary moved by {', '.join(f'{each:.3g}' for each in moved)}" if moved else ""
     emit(as_json, {"path": out, "threshold": by, "seconds": seconds()}, f"{printable(out)}: calibrated{told}")

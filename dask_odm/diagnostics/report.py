@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
@@ -24,7 +23,7 @@ from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import Evaluation, Together, compare, compare_several, evaluate
+from dask_odm.diagnostics.evaluation import Evaluation, Together, compare, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
@@ -47,9 +46,7 @@ from dask_odm.diagnostics.report_sections import (
 from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
-from dask_odm.estimators.inputs.checks import has_columns, label_matrix
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.estimators.inputs.frames import real_targets
 from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.html import heading
@@ -76,9 +73,8 @@ def report(
     calibration of probabilities, the steps of the fit, and the importance of features. After a search, they have what
     was found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are
     drawn beside those of the store. For numbers, they have predictions and residuals, and how often intervals hold the
-    target. Of several labels or targets of a row, in memory, a table has a line for each, and pictures are of the
-    worst. For a cube, there is a map. Every plot has its numbers in a table. Plots need
-    matplotlib.
+    target. Of several labels or targets of a row, a table has a line for each, and pictures are of the worst. For a
+    cube, there is a map. Every plot has its numbers in a table. Plots need matplotlib.
 
     Parameters
     ----------
@@ -156,10 +152,9 @@ def _name(store: Store) -> str:
 
 
 def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
-    """Return rows, as the model sees them, with their labels or targets if given, as a store in a scratch folder."""
+    """Return rows, as the model sees them, with their labels or targets as a store in a scratch folder."""
     target = "classes" if hasattr(model, "classes_") else "real"
-    none = {"label": False} if y is None else {}
-    rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True, **none)
+    rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True)
     rows.columns = getattr(model, "column_recipe_", None)
     return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
 
@@ -169,20 +164,20 @@ class _Rows:
     """Labelled rows that a page tells of, as a ``store`` of what the estimator sees.
 
     ``features`` are the columns as they were given, before the steps of a pipeline. ``importance(n_repeats=…,
-    max_samples=…)`` computes theirs; None if the rows are sparse, or texts. ``several`` are labels or targets (n, k) of
-    rows in memory, of which the store has none.
+    max_samples=…)`` computes theirs; None if the rows are sparse, or texts. ``names`` are those of several labels or
+    targets of rows in memory.
     """
 
     store: Store
     name: str
     features: int
     importance: Callable[..., Importance] | None
-    several: pd.DataFrame | None = None
+    names: Any = None
 
     @classmethod
     def of_store(cls, model: Any, store: Store) -> _Rows:
         """Build the labelled rows of a store."""
-        judge = None if store.is_sparse else partial(permutation_importance, model, store)
+        judge = None if store.is_sparse or store.targets else partial(permutation_importance, model, store)
         recipe = store.column_recipe
         return cls(store, _name(store), store.features if recipe is None else len(recipe.names), judge)
 
@@ -200,19 +195,16 @@ class _Rows:
             raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
-        several = _several(model, resolved.y)
         recipe = resolved.column_recipe
         if recipe is None:
             X = steps.named(resolved.X)
             rows = named(steps(X), steps.features) if steps else X
         else:
             rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
-        y = labels_of(resolved.y) if several is None else None
+        y = resolved.y.toarray() if issparse(resolved.y) else labels_of(resolved.y)
         store = replace(_ingested(model, rows, y, folder, resolved.weight), title="rows in memory")
-        if several is not None:
-            if len(several) != store.rows:
-                raise InputError(f"y has {len(several)} rows, and X has {store.rows}.")
-            return cls(store, store.name, store.features, None, several)
+        if store.targets:
+            return replace(cls.of_store(model, store), names=getattr(resolved.y, "columns", None))
         if not steps:
             return cls.of_store(model, store)
         is_text = X.ndim == 1
@@ -222,26 +214,14 @@ class _Rows:
         return cls(store, store.name, 1 if is_text else X.shape[1], judge)
 
 
-def _several(model: Any, y: Any) -> pd.DataFrame | None:
-    """Return several labels (0 or 1) or targets of each row; None for one. Raise InputError for too few or many."""
-    of_labels = hasattr(model, "multilabel_")
-    columns = 1 if hasattr(model, "classes_") and not of_labels else model._model.outputs
-    found = None
-    if has_columns(y):
-        values = (label_matrix(y) > 0).astype(np.int64) if of_labels else real_targets(y)
-        found = pd.DataFrame(values, columns=getattr(y, "columns", None))
-    if columns != (1 if found is None else found.shape[1]):
-        raise InputError(f"y must have a column for each label or target of the model, {columns}.")
-    return found
-
-
 def _judged(model: Any, rows: _Rows) -> Any:
     """Compare predictions with the labels or targets of rows."""
-    if rows.several is not None:
-        return compare_several(model, rows.store, rows.several)
     keeps = rows.store.rows <= 5_000_000  # margins that are held
-    if not hasattr(model, "classes_"):
-        return compare(model, rows.store)
+    if not hasattr(model, "classes_") or hasattr(model, "multilabel_"):
+        found = compare(model, rows.store)
+        if rows.names is not None and isinstance(found, Together):
+            found.each = dict(zip(map(str, rows.names), found.each.values(), strict=True))
+        return found
     found = evaluate(model, rows.store, keep_margins=keeps)
     found.classes = class_names(model)
     return found
@@ -257,7 +237,7 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     yield from scores(model, found, store)
     yield from of_groups(model)
     if isinstance(found, Together):
-        yield from of_each(model, found)
+        yield from of_each(found)
     elif isinstance(found, Evaluation):
         yield from of_classes(model, found)
     else:
@@ -272,7 +252,7 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
             f"<p>Not computed, as it takes a while with {rows.features:,} features; importance=True (--importance) "
             "computes it.</p>"
         )
-    elif importance is None and rows.several is None and not possible:
+    elif importance is None and not store.targets and not possible:
         yield heading("Which features matter")
         yield (
             "<p>Not computed, as the rows are sparse or texts. The weights coef_ of a linear model say what it goes "

@@ -219,28 +219,12 @@ def of_numbers(found: Errors) -> Iterable[str]:
         yield table(head, [(name, *each.values()) for name, each in intervals.items()])
 
 
-def of_each(model: Any, found: Together) -> Iterable[str]:
+def of_each(found: Together) -> Iterable[str]:
     """Yield a table of what is right of each label or target of a row, and pictures of the worst."""
     name, worst = found.worst()
     of_labels = isinstance(worst, Evaluation)
     yield heading("By label" if of_labels else "By target")
-    facts = [one.facts() for one in found.each.values()]
-    if of_labels:
-        head = ["label", "rows with it", "precision", "recall", "area under the ROC curve"]
-        columns = [[one.counts.sum(axis=1)[1] for one in found.each.values()]]
-        columns += [[told[score]["1"] for told in facts] for score in ("precision", "recall")]
-        columns.append([told["auc"] for told in facts])
-        if hasattr(model, "threshold_"):
-            head.append("boundary moved by")
-            columns.append(model.threshold_)
-    else:
-        scores = {"r2": "R²", "rmse": "root mean squared error", "mean_absolute_error": "mean absolute error"}
-        head = ["target", *scores.values()]
-        columns = [[told[score] for told in facts] for score in scores]
-        for share in facts[0].get("intervals", ()):
-            head.append(f"targets in their interval for {float(share):.0%}")
-            columns.append([told["intervals"][share]["held"] for told in facts])
-    yield table(head, list(zip(map(short, found.each), *columns, strict=True)))
+    yield table(*found.lines())
     yield f"<p>The worst is {safe(short(name))}.</p>"
     yield from (picture(lambda: plot_roc(worst)),) if of_labels else of_numbers(worst)
 

@@ -93,7 +93,8 @@ class StoreEstimator(NotebookCard, Predictor):
             shares with ``y`` are those of the rows, and the others those of the features. Rows without a label, or with
             a missing feature, are left out.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,) or (n, n_targets), or str or int
-            Labels of any type, or real targets, or the name of the column of a frame X that has them, or its place if
+            Labels of any type, or real targets, several of which are columns, or of xarray a dimension "target" or
+            "class"; or the name of the column of a frame X that has them, or its place if
             the columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a
             frame of points: columns named like dimensions are the coordinates of the points, and the other column has
             their labels.

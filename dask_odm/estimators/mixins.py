@@ -171,7 +171,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if labels is None:
             raise InputError("labels are needed, but there are none; pass y.")
         if self._has_labels:
-            codes = (label_matrix(labels) > 0).astype(np.int64)
+            of_store = isinstance(resolved, StoredRows) and labels.ndim == 2  # where some may be unknown
+            codes = np.nan_to_num(labels, nan=-1) if of_store else label_matrix(labels) > 0
+            codes = codes.astype(np.int64)
         else:
             resolved.require("classes", "calibrate")
             codes = resolved.codes(labels, classes)
@@ -182,7 +184,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         counted: Array = as_input_error(lambda: np.asarray(weights_of(given), dtype=np.float64))
         if counted.shape != codes.shape[:1] or not np.isfinite(counted).all() or (counted < 0).any():
             raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
-        rows = np.flatnonzero((codes.reshape(len(codes), -1)[:, 0] >= 0) & (counted > 0))
+        rows = np.flatnonzero((codes.reshape(len(codes), -1) >= 0).all(axis=1) & (counted > 0))
         if not len(rows):
             raise InputError(f"no row with a weight has a label of the model's, {quoted(classes)}.")
         return values[rows], codes[rows], counted[rows]

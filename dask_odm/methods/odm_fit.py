@@ -82,7 +82,7 @@ class ODMFit:
     ``kernel`` and ``odm`` are for all. ``groups`` are the numbers of the groups of all rows that were given, (n,),
     which ``loo`` leaves out instead of rows. With ``whole_rows``, it leaves out rows of any weight as a whole. With
     ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight of all. ``metric``, a
-    word or a `Metric`, says how that of ``kernel`` is learned.
+    word or a `Metric`, says how that of ``kernel`` is learned. Gaps of a ``trial`` are not certified.
     """
 
     run: FitRun
@@ -99,6 +99,7 @@ class ODMFit:
     groups: Array | None = None
     auto_lam: bool = False
     metric: Any = None
+    trial: bool = False
     word: str = "auto"
     scheme: Scheme = "ovr"
     problem: ClassVar[type[ODMSettings]] = ODMSettings

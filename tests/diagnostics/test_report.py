@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import SVC
 
 import dask_odm as odm
-from cli.running import run
+from cli.running import run, run_json
 from dask_odm.diagnostics import maps
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
@@ -386,15 +386,13 @@ def test_several_targets_have_a_line_each_and_residuals_of_the_worst(of_several,
     X, y = of_several
     table = pd.DataFrame(X, columns=list("abcd")).assign(word=np.where(X[:, 0] > 0, "up", "down"))
     model = odm.ODMRegressor(gamma=0.1, loo=True).fit(table[:300], y[:300], np.arange(300) % 2 + 1.0)
-    y = np.where(np.arange(1200).reshape(400, 3) == 1198, np.nan, y)  # a row without the second target
-    page = reported(model, (table[300:], pd.DataFrame(y[300:], columns=["u", "v", "w"])), tmp_path)
-    found = model.predict(table[300:])
-    known = ~np.isnan(y[300:])
-    each = [r2_score(y[300:, j][known[:, j]], found[known[:, j], j]) for j in range(3)]
+    table, y = table[300:], y[300:]
+    page = reported(model, (table, pd.DataFrame(y, columns=["u", "v", "w"])), tmp_path)
+    each = r2_score(y, model.predict(table), multioutput="raw_values")
     assert numbers(page, "R²", 1)[0] == pytest.approx(np.mean(each), abs=1e-3)
     assert page.headings[2:-1] == ["By target", "Predictions", "Intervals"]
-    low, high = np.moveaxis(model.predict_interval(table[300:], coverage=0.9), -1, 0)
-    held = [((low < y[300:]) & (y[300:] < high))[known[:, j], j].mean() for j in range(3)]
+    low, high = np.moveaxis(model.predict_interval(table, coverage=0.9), -1, 0)
+    held = ((low < y) & (y < high)).mean(axis=0)
     for j, name in enumerate(["u", "v", "w"]):
         line = numbers(page, name, 5)
         assert [line[0], line[4]] == pytest.approx([each[j], held[j]], abs=1e-3)
@@ -414,14 +412,43 @@ def test_cubes_have_a_map_of_each_target_and_of_each_label(of_several, tmp_path)
 @pytest.mark.parametrize("columns", [1, 2, 4])
 def test_a_matrix_has_as_many_columns_as_the_model(of_several, tmp_path, columns):
     X, y = of_several
-    y = np.column_stack([y, y])[:, :columns].squeeze()
-    with pytest.raises(InputError, match="a column for each label or target of the model, 3"):
-        odm.report(odm.ODMRegressor().fit(X, of_several[1]), (X, y), tmp_path / "page.html")
-    model = odm.ODMRegressor().fit(X, of_several[1])
-    with pytest.raises(InputError, match="y has 100 rows, and X has 400"):
-        odm.report(model, (X, of_several[1][:100]), tmp_path / "page.html")
-    with pytest.raises(InputError, match=r"is of one target\. The model predicts 3"):
-        odm.report(model, (X, of_several[1]), tmp_path / "page.html", importance=True)
+    other = np.column_stack([y, y])[:, :columns].squeeze()
+    for model in (odm.ODMRegressor().fit(X, y), odm.ODMClassifier().fit(X, y > 0)):
+        with pytest.raises(InputError, match=f"{columns} labels or targets a row, but the model predicts 3"):
+            odm.report(model, (X, other), tmp_path / "page.html")
+        with pytest.raises(InputError, match=r"is of one (target|label)\. The model predicts 3"):
+            odm.report(model, (X, (y > 0) * 1), tmp_path / "page.html", importance=True)
+
+
+def test_the_shell_judges_models_of_several_labels_and_targets(of_several, tmp_path):
+    X, y = of_several
+    y = np.where(np.arange(1200).reshape(400, 3) == 1198, np.nan, y)  # one row is not known
+    known = ~np.isnan(y).any(axis=1)
+    for name, kind, values in (
+        ("labels", odm.ODMClassifier, np.where(known[:, None], y > 0, y)),
+        ("numbers", odm.ODMRegressor, y),
+    ):
+        rows = store_of(tmp_path / f"{name}.zarr", X, values, real=True, weight=np.arange(400) % 3 + 1.0)
+        model = kind(loo=True, gamma=0.1).fit(X[known], values[known])
+        model.save(tmp_path / f"{name}-model.zarr")
+        given = tmp_path / f"{name}-model.zarr", rows.path
+        found = run_json("evaluate", *given, "--pictures", tmp_path / name)
+        score = "accuracy" if name == "labels" else "r2"
+        assert found["rows"] == 399
+        weight = (np.arange(400) % 3 + 1.0)[known]
+        assert found[score] == pytest.approx(model.score(X[known], values[known], weight))
+        assert model.score(rows) == pytest.approx(found[score])
+        assert len(found["pictures"]) == (2 if name == "numbers" else 3)
+        scoring = "f1_macro" if name == "labels" else "neg_mean_absolute_error"
+        told = run("evaluate", *given, "--scoring", scoring).stdout
+        assert told.splitlines()[0].split()[0] == name[:5].replace("numbe", "target")
+        curve = run_json("curve", *given, "--scoring", scoring)
+        assert (curve["points"][-1][0], curve["scoring"]) == (399, scoring)
+        run("report", *given, tmp_path / f"{name}.html")
+    moved = tmp_path / "moved.zarr"
+    told = run("calibrate", tmp_path / "labels-model.zarr", tmp_path / "labels.zarr", moved, "--threshold", "f1").stdout
+    tuned = odm.load_model(moved).threshold_
+    assert told.strip().endswith("its boundary moved by " + ", ".join(f"{each:.3g}" for each in tuned))
 
 
 def test_a_pipeline_over_a_store_and_over_rows_in_memory(store, tmp_path):

@@ -8,11 +8,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, roc_auc_score
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
-from dask_odm import InputError, ODMClassifier, ODMClassifierCV, ODMRegressor, ODMRegressorCV, load_model
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, ODMRegressor, ODMRegressorCV, ingest, load_model
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.engine.passes import StorePasses
@@ -165,8 +166,6 @@ def test_a_label_of_all_rows_or_none_is_learned_beside_others(labelled, weights)
 
 
 def test_lazy_rows_and_cubes_have_matrices_of_labels(labelled):
-    import xarray as xr
-
     X, Y = labelled
     model = in_ways("exact", loo=True).fit(X, Y)
     lazy = da.from_array(X, chunks=(150, 4))
@@ -262,7 +261,7 @@ def test_a_store_is_predicted_and_not_judged(labelled, tmp_path):
     model, store = in_ways("exact").fit(X, Y), store_of(tmp_path / "a.zarr", X.astype(np.float32), Y[:, 0])
     write_predictions(model, store, tmp_path / "found.csv")
     assert (tmp_path / "found.csv").read_text().splitlines()[0] == "label 0,label 1,label 2"
-    with pytest.raises(InputError, match="several labels a row, but a store holds one"):
+    with pytest.raises(InputError, match=r"is for one label a row; score and dask_odm\.report"):
         evaluate(model, store)
 
 
@@ -345,6 +344,31 @@ def test_lazy_targets_of_several_columns_are_learned(rows, form):
     expected = ODMRegressor(**settings).fit(table, Y).predict(table)
     np.testing.assert_allclose(model.predict(table), expected, rtol=1e-3)
     assert model.predict(lazy[0]).shape[1] == 3
+
+
+@pytest.mark.parametrize("limit", [100, "256MiB"])
+@pytest.mark.parametrize("way", ["memory", "lazy", "turned"])
+def test_a_cube_has_several_targets(rows, way, limit, tmp_path, monkeypatch):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": limit})
+    X, Y = rows[0].copy(), rows[1].copy()
+    X[25, 1], Y[47, 2] = np.nan, np.nan
+    kept = ~(np.isnan(X).any(axis=1) | np.isnan(Y).any(axis=1))
+    cube = xr.DataArray(X.reshape(20, 20, 4), dims=("y", "x", "band"))
+    targets = xr.DataArray(Y.reshape(20, 20, 3), dims=("y", "x", "target"))
+    if way == "lazy":
+        cube, targets = cube.chunk(y=10, x=15), targets.chunk(y=7, target=1)
+    elif way == "turned":
+        targets = targets.transpose("target", "x", "y")
+    settings = WAYS["exact"] | TIGHT
+    model, expected = ODMRegressor(**settings).fit(cube, targets), ODMRegressor(**settings).fit(X[kept], Y[kept])
+    found = model.predict(cube)
+    assert found.dims == ("y", "x", "target")
+    np.testing.assert_allclose(np.asarray(found).reshape(-1, 3)[kept], expected.predict(X[kept]), rtol=1e-3, atol=1e-3)
+    assert model.score(cube, targets) == pytest.approx(expected.score(X[kept], Y[kept]))
+    held = ingest((cube, targets), tmp_path / "a.zarr")
+    assert (held.rows, held.targets) == (kept.sum(), 3)
+    with pytest.raises(InputError, match="per_class draws rows of each class, and y has several columns"):
+        ingest((cube, targets), tmp_path / "b.zarr", per_class=3)
 
 
 @pytest.mark.parametrize("limit", [100, "256MiB"])

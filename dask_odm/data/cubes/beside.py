@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from dask_odm.data.cubes.cube import Cube, listed, texts
+from dask_odm.data.cubes.tables import TARGETS
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
@@ -60,12 +61,12 @@ def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray, what: str
     """Return the dimensions that ``labels`` share with the cube ``X``, which run along its rows.
 
     A dimension of one entry in the labels counts only if X has one entry along it, too. Raises InputError if no
-    dimension is shared, or if the labels have one that X has not.
+    dimension is shared, or if the labels have one that X has not, but for that of several targets.
     """
     sizes = _sizes(X)
     rows = tuple(d for d in labels.dims if d in sizes and (labels.sizes[d] != 1 or sizes[d] == 1))
     others = [d for d in labels.dims if d not in rows and labels.sizes[d] != 1]
-    if others:
+    if others and (len(others) > 1 or others[0] not in TARGETS):
         raise InputError(
             f"{what} has the dimension {others[0]!r}, which X has not; those of X are {listed(sizes)}. Select one "
             f"entry of it: {what}.isel({{{others[0]!r}: 0}})."
@@ -81,8 +82,8 @@ def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray, what: str
 def beside(cube: Cube, column: Any, what: str) -> Any:
     """Return the values of labels or weights in the order of the cube's rows, an array of the row dimensions.
 
-    A dimension that weights lack is filled with copies. Raises InputError unless ``column`` is a DataArray whose
-    dimensions are the cube's, with the same coordinates.
+    Several targets come last. A dimension that weights lack is filled with copies. Raises InputError unless ``column``
+    is a DataArray whose dimensions are the cube's, with the same coordinates.
     """
     if not isinstance(column, xr.DataArray):
         raise InputError(
@@ -92,6 +93,7 @@ def beside(cube: Cube, column: Any, what: str) -> Any:
     dropped = [d for d in column.dims if d not in cube.dimensions and column.sizes[d] == 1]
     column = column.isel(dict.fromkeys(dropped, 0), drop=True)
     sizes = dict(zip(cube.dimensions, cube.shape, strict=True))
+    sizes |= {d: column.sizes[d] for d in column.dims if what == "y" and d in TARGETS and d not in sizes}
     for d in column.dims:
         if d not in sizes:
             raise InputError(

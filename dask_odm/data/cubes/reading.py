@@ -31,9 +31,9 @@ Compute = Callable[..., tuple[Any, ...]]
 class LabelledRows:
     """Rows of a cube that have a label and all features.
 
-    ``X`` (n, d), ``y`` (n,). ``columns`` are further values of each row, (n,), by name: "weight" and "groups", if there
-    are any. ``numbers`` (n,) are the rows' places among all rows of the cube, in C order. ``missing`` counts rows that
-    have a label, but miss a feature.
+    ``X`` (n, d), ``y`` (n,) or (n, targets). ``columns`` are further values of each row, (n,), by name: "weight" and
+    "groups", if there are any. ``numbers`` (n,) are the rows' places among all rows of the cube, in C order.
+    ``missing`` counts rows that have a label, but miss a feature.
     """
 
     X: Array
@@ -66,7 +66,7 @@ class LabelledRows:
 class _Part:
     """A block of a cube that has labels. Arrays and columns may be delayed.
 
-    ``positions`` (k,) are those of the labelled rows in the block, and ``labels`` (k,) their labels.
+    ``positions`` (k,) are those of the labelled rows in the block, and ``labels`` (k,) or (k, targets) their labels.
     """
 
     slices: tuple[slice, ...]
@@ -113,7 +113,8 @@ class LabelledCube:
             if column is not None
         }
         found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
-        if y.dtype.kind in "iu" and nodata_of(y) is None and "flag_values" not in y.attrs:
+        is_plain = found.parts[0].labels.ndim == 1 and nodata_of(y) is None and "flag_values" not in y.attrs
+        if y.dtype.kind in "iu" and is_plain:
             found._warn_of_zeros()
         return replace(found, words=words_of(y.attrs), name=None if y.name is None else str(y.name))
 
@@ -127,7 +128,8 @@ class LabelledCube:
         if not cube.is_lazy:
             columns = {name: compute(each)[0] if is_dask(each) else each for name, each in columns.items()}
         blocks = list(_blocks(cube, labels, columns))
-        found = _computed([_called(labelled_rows, (each.labels, nodata)) for each in blocks], compute)
+        targets = labels.shape[len(cube.shape) :]
+        found = _computed([_called(labelled_rows, (each.labels, nodata, targets)) for each in blocks], compute)
         parts = tuple(
             replace(block, positions=positions, labels=known)
             for block, (positions, known) in zip(blocks, found, strict=True)
@@ -256,7 +258,7 @@ def _split(array: Any, chunks: tuple[tuple[int, ...], ...]) -> Callable[[Any, An
     """Return a function that gives the block of ``array`` at an index of chunks, or between slices of entries."""
     if not is_dask(array):
         return lambda index, slices: array[slices]
-    delays = array.rechunk(dict(enumerate(chunks))).to_delayed()
+    delays = array.rechunk(dict.fromkeys(range(array.ndim), -1) | dict(enumerate(chunks))).to_delayed()
     last = (0,) * (array.ndim - len(chunks))
     return lambda index, slices: delays[(*index, *last)]
 

@@ -18,6 +18,7 @@ from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
 from dask_odm.data.readers.sources import Columns, Reading, computed
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable
+from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -53,6 +54,8 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
 def _drawn(labelled: LabelledCube, reading: Reading) -> Iterator[LabelledRows]:
     """Return the rows that are to be stored, batch by batch."""
     batches = labelled.batches(computed)
+    if reading.per_class is not None and labelled.parts[0].labels.ndim > 1:
+        raise InputError("per_class draws rows of each class, and y has several columns: draw by fraction instead.")
     if reading.per_class is not None:
         return _rows_per_class(batches, int(reading.per_class), reading.seed)
     if reading.fraction is not None:

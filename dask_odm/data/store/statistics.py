@@ -248,7 +248,8 @@ def real_attributes(known_rows: int, known_weight: float, of_values: Array) -> d
 
 def known_targets(y: Array) -> npt.NDArray[np.bool_]:
     """Return which rows of real targets, (n,) or (n, targets), miss none."""
-    return ~np.asarray(np.isnan(y.reshape(len(y), -1)).any(axis=1))
+    missing = np.isnan(y)
+    return ~np.asarray(missing.any(axis=1) if y.ndim > 1 else missing)
 
 
 def _class_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:

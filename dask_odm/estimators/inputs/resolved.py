@@ -199,8 +199,9 @@ class LazyArrays(_Blocks):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the dense rows in memory: a model learns of numbers of 4 or 8 bytes, even if these take less."""
-        return int(self.X.size) * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize)
+        """Bytes of the dense rows in memory, and of several targets, as numbers of 4 or 8 bytes that are learned."""
+        targets = 8 * self.y.size if self.y is not None and self.y.ndim > 1 else 0
+        return int(self.X.size * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize) + targets)
 
     def encoded(self, recipe: ColumnRecipe) -> LazyArrays:
         names = _names_of(self.X, self.feature_names, recipe)

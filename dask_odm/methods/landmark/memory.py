@@ -82,7 +82,7 @@ class LandmarkMemory:
         # a tile in float64, its rows, margins and what follows
         values = tile_rows_of_machines(self.r, 8) * (8 * self.r + 2 * 8 * (self.d + 10) + 8 * 8 * width)
         work = values + 8 * m * self.r + 3 * 8 * self.r * self.d
-        row = 40 + width + (3 * 8 * targets if targets > 1 else 0)  # y as read, known and in units
+        row = 40 + width + (2 * 8 * targets if targets > 1 else 0)  # y of rows that miss none, and in units
         return PassBytes(8 * m * self.r, row, work, 2 * width)
 
     def class_means(self, classes: int, machines: int) -> int:
