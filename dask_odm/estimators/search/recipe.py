@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.search.search_fit import SearchFit, axes_of, checked_splits, views_of
+from dask_odm.estimators.search.search_fit import SearchFit, axes_of, checked_splits, metric_of, views_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
@@ -21,6 +21,7 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.metric import learn_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import (
@@ -39,7 +40,7 @@ from dask_odm.methods.search.trials import Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
-PARAMS = ("kernel", "scale", "gamma", "lam", "upsilon", "theta", "solver")
+PARAMS = ("kernel", "scale", "metric", "gamma", "lam", "upsilon", "theta", "solver")
 ODM = ODMFamily()  # learns by the settings that were found
 
 
@@ -73,7 +74,7 @@ class SearchFamily(Family[SearchFit]):
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
     budget = BUDGETS[fit.budget]
-    views = views_of(fit.kernels, fit.scale, budget, data)
+    views = views_of(fit, budget, data)
     each = isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each"
     if each and len(fit.kernels) == 1:  # the scaling is that of all cells
         views = views[:1]
@@ -101,17 +102,21 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
+        fit = replace(fit, metric=trials.seen_by(setting).get("metric"))
         fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=(setting.kernel,), run=run)
-        return train_search(data, replace(fit, scale=setting.scale), narrow)
+        trained = train_search(data, replace(fit, scale=setting.scale), narrow)
+        trained.attributes.update(trials.of_metric(setting))
+        return trained
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     return with_results(trained, state, best, trials, params, list(fit.scorers or ()))
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
-    if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.views) > 1:
+    given = fit.cv, fit.scorers, fit.groups, axes.views[0].metric
+    if any(each is not None for each in given) or len(axes.views) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
-                         "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip
+                         "set cv, scoring and metric to None, name one kernel, and give no groups.")  # fmt: skip
     classifier = fit.classifier(axes.views[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return ODM.train(ODM.choose(own, data.rows, data.features), data, own)
@@ -130,18 +135,17 @@ class _Trials(SampleTrials):
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits, views: tuple[View, ...]) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
-        super().__init__(data, fit.kernel, fit.run, splits, most, fit.score, fit.groups)
+        metric = metric_of(fit.metric)
+        super().__init__(
+            data, fit.kernel, fit.run, splits, views, most, fit.score, fit.groups, metric=metric, learn=learn_metric
+        )
         self._fit = fit
-        self._views = views
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of `ODMClassifier` for a setting; of kernel, scale and solver those of several."""
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
-        found |= {
-            name: value for name, value in setting.view._asdict().items()
-            if len({getattr(view, name) for view in self._views}) > 1
-        }  # fmt: skip
+        found |= self.seen_by(setting)
         if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
         if setting.n_landmarks is not None:
@@ -158,6 +162,10 @@ class _Trials(SampleTrials):
         sample = sampled(self._data, self._kernel, self._run.seed)
         cells = chosen_cells(self._data, sample, self._kernel, max(1, most))
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
+
+    @property
+    def _all_alike(self) -> TrainingData:
+        return self._data if self._in_cells else super()._all_alike
 
     def rows(self, stage: int) -> int:
         return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
@@ -211,6 +219,9 @@ class _Trials(SampleTrials):
         y, weight = self._data.columns()
         rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
         known = ~np.isnan(left[rows])
+        if self._judged_apart(WHOLE):
+            units = np.arange(len(left)) if self._groups is None else self._groups
+            known &= ~np.isin(units[rows], self._known_units)
         shares = weight[known] if weight.size else np.ones(known.sum())
         return self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
 
@@ -241,6 +252,7 @@ class _Trials(SampleTrials):
         own = {name: value for name, value in self.parameters(setting).items() if name not in View._fields}
         classifier = self._fit.classifier(setting.view, **own)
         fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
+        fit = replace(fit, kernel=replace(fit.kernel, metric=self.kernel_of(setting).metric))
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
         return ODM.choose(fit, self._data.rows, self._data.features), fit
@@ -260,6 +272,7 @@ def with_results(
         best_score_=state.history[best]["objective"],
         best_index_=best,
         nested_score_=trials.nested_score(state),
+        **trials.of_metric(Setting.of(state.history[best])),
         cv_results_=_results_of(state, trials, params, names),
     )
     return trained
