@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,7 +32,6 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.workers import UNPROFILED
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.cells.workers import CHOSEN, FIGURES, SolvedBin
-from dask_odm.models.predict import RightWeight
 
 CHUNK_ROWS = 10_000
 NOISE = np.random.default_rng(0).integers(0, 256, 1 << 23, np.uint8)  # which no compression makes smaller
@@ -194,9 +192,8 @@ class ScoreQuery:
     store: Store
     classes: Any
 
-    def score(self, blocks: Iterable[RowBlock]) -> RightWeight:
-        rows = Fraction(sum(CHUNK_ROWS for _ in blocks))
-        return RightWeight(rows, rows)
+    def score(self, blocks: Iterable[RowBlock], threads: int) -> np.ndarray:
+        return np.full(2, float(sum(CHUNK_ROWS for _ in blocks)))
 
 
 # Processes ---------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def store_of(
     """
     codes, classes = None, None
     if real:
-        codes = y
+        codes = np.asarray(y, np.float64)
     elif y is not None:
         labels = np.asarray(y, dtype=object)
         classes = tuple(sorted({label for label in labels.tolist() if label is not None}))

@@ -107,6 +107,14 @@ def land_cover(of: SimpleNamespace) -> None:
         assert float(correct) > float(of.sure.where(kept).mean())
 
 
+def biomass(of: SimpleNamespace) -> None:
+    assert of.model.loo_score_ > 0.8
+    assert float(of.inside.mean()) == pytest.approx(0.8, abs=0.05)
+    dense, light = (of.width.where(here).mean() for here in (of.biomass > 200, of.biomass < 100))
+    assert float(dense) > 1.5 * float(light)
+    assert float(of.low.sum()) < float(of.biomass.sum())
+
+
 def hospitals(of: SimpleNamespace) -> None:
     assert 0.3 < of.ill.min() < of.ill.max() < 0.7
     assert of.plain.loo_score_ < 0.75
@@ -144,7 +152,7 @@ def kubernetes(of: SimpleNamespace) -> None:
     np.testing.assert_array_equal(of.one.dual_coef_, of.two.dual_coef_)
 
 
-CLAIMS = {each.__name__: each for each in (land_cover, text_collection, hospitals, events, kubernetes, costs)}
+CLAIMS = {each.__name__: each for each in (land_cover, biomass, text_collection, hospitals, events, kubernetes, costs)}
 
 
 def test_every_tutorial_is_on_the_first_page() -> None:

@@ -213,6 +213,16 @@ def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d):
     require_true([TOLD_OF_WORKERS, str(n), str(d)], SOLVERS)
 
 
+@pytest.mark.slow
+def test_what_several_targets_of_a_store_are_told_to_need_is_true():
+    script = TOLD_OF_WORKERS.replace("ODMClassifier", "ODMRegressor")
+    script = re.sub("y = X @ .*", "y = rng.normal(size=(int(n), 24))", script)
+    script = script.replace(
+        '"solver": solver', '"solver": odm.solvers.Landmark(100) if solver == "landmark" else solver'
+    )
+    require_true([script, "100000", "10"], ["landmark", "newton"])
+
+
 def require_true(script: list[str], solvers: list[str]) -> None:
     """Require that the fits of a script are told no less than they take, and at most twice as much from `FROM` on."""
     command = [sys.executable, "-c", *script, *solvers]
@@ -243,7 +253,7 @@ def make_job(tmp_path):
 @pytest.fixture
 def in_a_worker(tmp_path):
     def run(job: TreeJob, memory: int, threads: int, certify: bool) -> Measured:
-        arguments = (job, RowSet.whole(0, len(job.partitions.counts)), 0, memory, threads, certify, [], [])
+        arguments = (job, RowSet.whole(0, len(job.partitions.counts)), 0, memory, threads, certify, [])
         (tmp_path / "job.pickle").write_bytes(pickle.dumps((solve_node, arguments)))
         command = [sys.executable, "-c", WORKER, str(tmp_path / "job.pickle")]
         done = subprocess.run(command, check=True, capture_output=True, timeout=300, text=True)

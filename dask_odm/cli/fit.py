@@ -18,7 +18,7 @@ from click.core import ParameterSource
 import dask_odm as odm
 from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.cubes import CubeOptions, cube_options
-from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
+from dask_odm.cli.options import SEARCHES, EstimatorCommand, parameters_of
 from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
 from dask_odm.estimators.registry import by_word
@@ -62,7 +62,7 @@ def fit(**given: Any) -> None:
     _learn(**given)
 
 
-@click.command(cls=EstimatorCommand)
+@click.command(cls=EstimatorCommand, suffix=SEARCHES)
 @click.argument("store")
 @click.argument("model")
 @groups_option
@@ -71,15 +71,15 @@ def fit(**given: Any) -> None:
 @place_options
 @overwrite_option
 @json_option
-def search(**given: Any) -> None:
+def search(estimator: str, **given: Any) -> None:
     """Find settings for a STORE, and write the MODEL that was learned with the best of them.
 
     With --labels, STORE is a cube, as for fit.
 
-    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV. Samples are
-    drawn: with the --random-state that a run says, another finds the same.
+    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV, and for
+    numbers ODMRegressorCV. Samples are drawn: with the --random-state that a run says, another finds the same.
     """
-    _learn(estimator=SEARCHER, **given)
+    _learn(estimator=estimator + SEARCHES, **given)
 
 
 def _learn(

@@ -158,18 +158,19 @@ def report(given: Judged, cube: CubeOptions, out: str, importance: bool | None, 
 @click.command()
 @click.argument("model")
 @click.argument("store")
-@click.option("--scoring", default="accuracy", show_default=True, help="A score of scikit-learn's.")
+@click.option("--scoring", help="A score of scikit-learn's.  [default: accuracy, or r2 of numbers]")
 @click.option("--random-state", type=click.IntRange(0), default=0, help="Draws the rows.")
 @json_option
-def curve(model: str, store: str, scoring: str, random_state: int, as_json: bool) -> None:
+def curve(model: str, store: str, scoring: str | None, random_state: int, as_json: bool) -> None:
     """Score left-out rows of models that learn from more and more rows of a STORE, by the settings of a MODEL.
 
     Up to 50,000 rows are drawn. The last line is what twice as many rows would bring, by how the score has grown.
     """
     with progress_shown() as seconds:
-        found = odm.learning_curve(odm.load_model(model), store, scoring=scoring, random_state=random_state)
+        loaded = odm.load_model(model)
+        found = odm.learning_curve(loaded, store, scoring=scoring, random_state=random_state)
     points = list(zip(found.rows.tolist(), found.scores.tolist(), strict=True))
-    facts = {"scoring": scoring, "points": points, "twice": found.twice, "seconds": seconds()}
+    facts = {"scoring": scoring or loaded.scored_by, "points": points, "twice": found.twice, "seconds": seconds()}
     lines = [f"{rows:>10,}  {score:.4f}" for rows, score in points]
     emit(as_json, facts, "\n".join([*lines, f"{'twice':>10}  {found.twice:.4f}"]))
 
@@ -226,10 +227,12 @@ def calibrate(given: Judged, out: str, threshold: float | str | None, overwrite:
         if not hasattr(loaded, "calibrate"):
             raise InputError(f"{type(loaded).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
         with given.beside(loaded) as store:
-            loaded.calibrate(store.path)
+            if threshold is None or not hasattr(loaded, "multilabel_"):
+                loaded.calibrate(store.path)
             if threshold is not None:
                 loaded.tune_threshold(threshold, store.path)
         loaded.save(out, overwrite=overwrite)
     by = getattr(loaded, "threshold_", None)
-    told = "" if by is None else f", its boundary moved by {by:.3g}"
+    moved = [] if by is None else [by] if isinstance(by, float) else by.tolist()
+    told = f", its boundary moved by {', '.join(f'{each:.3g}' for each in moved)}" if moved else ""
     emit(as_json, {"path": out, "threshold": by, "seconds": seconds()}, f"{printable(out)}: calibrated{told}")

@@ -22,25 +22,28 @@ from dask_odm.cli.shell import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
 
 DEFAULT = "odm"
-SEARCHER = "odm-cv"
+SEARCHES = "-cv"  # end of the word of an estimator that searches for the settings of another
 _OPTIONS = "dask_odm.estimator_options"
 
 
 class EstimatorCommand(click.Command):
     """A command with options for the parameters of an estimator, which ``--estimator`` names.
 
-    The command ``search`` has the options of the estimator that searches. For an option that only other packages have,
-    the error names its replacement; for one of ``ingest``, this command.
+    Those whose words have the ``suffix`` are named without it. For an option that only other packages have, the error
+    names its replacement; for one of ``ingest``, this command.
     """
 
+    def __init__(self, *args: Any, suffix: str = "", **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.suffix = suffix
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = click.Choice([entry.word for entry in ESTIMATORS.values()])
+        known = [entry.word for entry in ESTIMATORS.values()]
+        words = click.Choice([word for word in known if word + self.suffix in known])
         text = "What is learned; the options of its parameters follow."
-        named = click.Option(["--estimator"], type=words, default=DEFAULT, show_default=True, help=text)
-        chosen = [] if self.name == "search" else [named]
-        word = chosen[0].type_cast_value(ctx, _named(args)) if chosen else SEARCHER
-        estimator = by_word(word).load()
-        ctx.meta[_OPTIONS] = [*chosen, *options_of(estimator)]
+        chosen = click.Option(["--estimator"], type=words, default=DEFAULT, show_default=True, help=text)
+        estimator = by_word(chosen.type_cast_value(ctx, _named(args)) + self.suffix).load()
+        ctx.meta[_OPTIONS] = [chosen, *options_of(estimator)]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

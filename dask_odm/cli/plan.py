@@ -18,12 +18,16 @@ SOLVERS = ("newton", "landmark", "cells")  # those that learn from any number of
     "--workers", type=click.IntRange(1), required=True, help="Workers of one thread; one of 8 threads counts as eight."
 )
 @click.option("--memory", default="4GB", show_default=True, metavar="LIMIT", help="Memory of each worker.")
+@click.option(
+    "--estimator", type=click.Choice(["odm", "regressor"]), default="odm", show_default=True, help="What is learned."
+)
 @click.option("--solver", type=click.Choice(SOLVERS), help="Plan for this one alone.  [default: all three]")
 @click.option("--price", type=click.FloatRange(0.0), metavar="DOLLARS", help="What a core costs for an hour.")
 @json_option
 def plan(
-    rows: int, features: int, workers: int, memory: str, solver: str | None, price: float | None, as_json: bool
-) -> None:
+    rows: int, features: int, workers: int, memory: str, estimator: str, solver: str | None, price: float | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Say what a fit takes: time, memory of each process, tasks, cost, and how many workers are worth it.
 
     Short fits of made-up rows are measured on this machine, in some ten seconds; how the engine spends its time on
@@ -35,9 +39,10 @@ def plan(
 
     if rows < 1:
         raise click.UsageError("--rows must be positive.")
-    asked = Asked(rows, features, workers, parse_limit(memory))
+    real = estimator == "regressor"
+    asked = Asked(rows, features, workers, parse_limit(memory), real)
     with progress_shown() as seconds:
-        costs = {name: measured_costs(name, features) for name in (SOLVERS if solver is None else (solver,))}
+        costs = {name: measured_costs(name, features, real=real) for name in (SOLVERS if solver is None else (solver,))}
         machine = measured_machine()
         found = [planned(name, own, machine, asked) for name, own in costs.items()]
         taken = seconds()

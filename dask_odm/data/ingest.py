@@ -19,7 +19,7 @@ from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.lines import is_number
-from dask_odm.data.readers.sources import BLOCK_BYTES, Reading, SourceBlock, joined, shown
+from dask_odm.data.readers.sources import BLOCK_BYTES, LabelColumns, Reading, SourceBlock, joined, shown
 from dask_odm.data.readers.survey import MAX_LEVELS, Survey
 from dask_odm.data.readers.table_source import NeedsRecipeError, TableSource
 from dask_odm.data.storage.locations import location_of
@@ -49,7 +49,7 @@ def ingest(
     *,
     format: str | None = None,
     n_features: int | None = None,
-    label: str | int | bool | None = None,
+    label: LabelColumns = None,
     weight: Any = None,
     target: str = "auto",
     header: bool | None = None,
@@ -108,7 +108,8 @@ def ingest(
         its features, without which a first pass looks for the largest index. It must be given for standard input, or if
         another file (a test set) has larger indices
     label : column of a file of columns or a frame by name or number (default: label, y, target or class, else the
-        last), array of an archive, column number of an array, variable of a Dataset, or False for none
+        last), array of an archive, column number of an array, variable of a Dataset, or False for none. A list of
+        columns with numbers are several targets of a row, or labels if all are 0 or 1
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
         Labels in CSV are numbers if all are, and strings as they are spelled if one has leading zeros, if one number is
@@ -433,7 +434,7 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
 
     A last column of two values is most likely the labels, unless it seems to be one of several that encode another.
     """
-    if encoder.is_real and target == "auto" and source.y_kind is None:
+    if encoder.is_real and encoder.values:
         logger.info(
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
             "classes) makes classes of them.", source.description, encoder.most_real_classes

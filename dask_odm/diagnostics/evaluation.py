@@ -16,18 +16,21 @@ from sklearn.base import BaseEstimator
 
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.data.storage.scratch import scratch_folder
-from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, range_facts
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import NOT_LABELS
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
+from dask_odm.methods.left_out import is_right
 from dask_odm.models.classes import codes_of, require_common
+from dask_odm.models.intervals import ends
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
@@ -59,7 +62,8 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     if not hasattr(model, "classes_"):
         raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
     if hasattr(model, "multilabel_"):
-        raise InputError("the model predicts several labels a row, but a store holds one: score takes rows in memory.")
+        raise InputError("evaluate is for one label a row; score and dask_odm.report tell how good several are.")
+    _require_as_many(model, store)
     if store.y_kind == "real":
         store.require_classes("evaluate")
     if not store.known_rows:
@@ -91,6 +95,14 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     return found
 
 
+def _require_as_many(model: Any, store: Store) -> None:
+    """Raise InputError unless a store has as many labels or targets of a row as the model predicts."""
+    several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
+    count = model._model.outputs if several else 1
+    if count != (store.targets or 1):
+        raise InputError(f"{store.name}: {store.targets or 1} labels or targets a row, but the model predicts {count}.")
+
+
 def _require_scores(model: Any, store: Store) -> None:
     """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
     count = len(model.classes_)
@@ -120,25 +132,103 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     return dict(zip(scorers, found(values, codes, weight).tolist(), strict=True))
 
 
-def compare(model: Any, store: Store) -> Evaluation | Errors:
+def compare(model: Any, store: Store) -> Evaluation | Errors | Together:
     """Compare a classifier's predictions with a store's labels, or a regressor's with its targets, as `evaluate`."""
-    if hasattr(model, "classes_"):
+    of_labels = hasattr(model, "multilabel_")
+    if hasattr(model, "classes_") and not of_labels:
         return evaluate(model, store)
+    _require_as_many(model, store)
+    if of_labels and not store.facts.labels:
+        raise InputError(NOT_LABELS)
     store.require_targets("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
-    if model._model.outputs > 1:
-        raise InputError(f"the model predicts {model._model.outputs} targets a row, but a store holds one.")
+    if store.targets:
+        return _together(model, store)
     sizes: dict[float, float] = {}
     giver: Any = model
-    ends: Any = None
+    then: Any = None
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
-        giver, ends = model._of_intervals()
+        giver, then = model._of_intervals()
         sizes = {each: model._interval_size(each) for each in COVERAGES}
     found = Errors()
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         predicted = values if values.ndim == 1 else values[:, 0]
-        found.add(y, predicted, weight, {each: ends(values, size) for each, size in sizes.items()})
+        found.add(y, predicted, weight, {each: then(values, size) for each, size in sizes.items()})
+    return found
+
+
+@dataclass(eq=False)
+class Together:
+    """Comparisons of the labels or targets of a row, each by itself, and how many rows have all labels right."""
+
+    each: dict[str, Any]  # `Evaluation` or `Errors` by name
+    thresholds: Array | None = None  # of labels whose boundary was moved
+    right: float = 0.0
+    weight: float = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of rows, and the score of all labels or targets together."""
+        told = [one.facts() for one in self.each.values()]
+        of_labels = "accuracy" in told[0]
+        score = self.right / self.weight if of_labels else float(np.mean([facts["r2"] for facts in told]))
+        return {"rows": told[0]["rows"], "accuracy" if of_labels else "r2": score}
+
+    def worst(self) -> tuple[str, Any]:
+        """Return name and comparison of the label with the least area under the ROC, or the target of the least R²."""
+        scores = {name: one.facts() for name, one in self.each.items()}
+        return min(self.each.items(), key=lambda item: scores[item[0]].get("r2", scores[item[0]].get("auc") or 1.0))
+
+    def lines(self) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return head and rows of a table, with a line for each label or target."""
+        facts = [one.facts() for one in self.each.values()]
+        if "accuracy" in facts[0]:
+            head = ["label", "rows with it", "precision", "recall", "area under the ROC curve"]
+            columns: list[Any] = [[int(one.counts.sum(axis=1)[1]) for one in self.each.values()]]
+            columns += [[told[score]["1"] for told in facts] for score in ("precision", "recall")]
+            columns.append([told["auc"] for told in facts])
+            if self.thresholds is not None:
+                head.append("boundary moved by")
+                columns.append(self.thresholds.tolist())
+        else:
+            scores = {"r2": "R²", "rmse": "root mean squared error", "mean_absolute_error": "mean absolute error"}
+            head = ["target", *scores.values()]
+            columns = [[told[score] for told in facts] for score in scores]
+            for share in facts[0].get("intervals", ()):
+                head.append(f"targets in their interval for {float(share):.0%}")
+                columns.append([told["intervals"][share]["held"] for told in facts])
+        return head, list(zip(map(short, self.each), *columns, strict=True))
+
+    def table(self) -> str:
+        """Return the lines as text."""
+        head, rows = self.lines()
+        return pd.DataFrame(rows, columns=head).to_string(index=False)
+
+
+def _together(model: Any, store: Store) -> Together:
+    """Compare what a model predicts of the rows of a store with several labels or targets of each."""
+    of_labels = hasattr(model, "multilabel_")
+    count = store.targets
+    moved = getattr(model, "threshold_", None)
+    each: list[Any] = [Errors() for _ in range(count)]
+    sizes = {}
+    if of_labels:
+        links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
+        made = zip(links, [0.0] * count if moved is None else moved.tolist(), strict=True)
+        each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
+    elif hasattr(model, "conformity_"):
+        sizes = {share: -thresholds_of(model.conformity_, share, by_class=True) for share in COVERAGES}
+    found = Together(dict(zip(map(str, range(count)), each, strict=True)), moved)
+    for y, values, weight in _beside_targets(store, model._values(model._resolve(store.path))):
+        known = known_targets(y)  # of rows that miss another target, too, nothing counts
+        true = np.where(known[:, None], y, -1).astype(np.int64) if of_labels else np.where(known[:, None], y, np.nan)
+        held = {share: ends(values, size) for share, size in sizes.items()}
+        for j, one in enumerate(each):
+            more = {"intervals": {share: pairs[:, j] for share, pairs in held.items()}} if held else {}
+            one.add(true[:, j], values[:, j], weight, **more)
+        shares = known * (1.0 if weight is None else weight)
+        found.right += float(shares @ is_right(values, true)) if of_labels else 0.0
+        found.weight += float(shares.sum())
     return found
 
 

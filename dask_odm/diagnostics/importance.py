@@ -138,9 +138,11 @@ def permutation_importance(
 
 def _checked(store: Store, model: Any, steps: Steps) -> Store:
     """Return a store with the features in the model's order; raise InputError if it cannot judge the model."""
-    if not hasattr(model, "classes_"):
-        if model._model.outputs > 1:
-            raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
+    of_numbers = not hasattr(model, "classes_")
+    if model._model.outputs > 1 and (of_numbers or hasattr(model, "multilabel_")):
+        what = "target" if of_numbers else "label"
+        raise InputError(f"permutation_importance is of one {what}. The model predicts {model._model.outputs}.")
+    if of_numbers:
         store.require_targets("permutation_importance")
     else:
         store.require_classes("permutation_importance")

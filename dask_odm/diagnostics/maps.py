@@ -50,23 +50,26 @@ class CubeMap:
         return list(zip(self.classes, found.tolist(), shares.tolist(), strict=True))
 
 
-def map_of(model: Any, X: Any) -> CubeMap:
+def maps_of(model: Any, X: Any) -> dict[str, CubeMap]:
     """Predict a cube, or every n-th cell along each dimension of one of more than a million cells.
 
-    Raises InputError if features cannot be told, and for a regressor of several targets.
+    The map of the classes or of the target is called "Map"; each of several targets, or labels of a cell, has one.
+    Raises InputError if features cannot be told.
     """
     sizes = dict(zip((cube := cube_to_predict(X, model)).dimensions, cube.shape, strict=True))
     step = 1
     while math.prod(-(-size // step) for size in sizes.values()) > MOST_CELLS:
         step += 1
     some = X.isel({d: slice(None, None, step) for d in sizes})
-    if not hasattr(model, "classes_"):
-        (values,) = computed(model.predict(some))
-        if values.ndim > len(sizes):
-            raise InputError(f"a map has one value a cell, but the model predicts {values.shape[-1]} targets.")
-        return CubeMap(values, None, [], step)
-    (scores,) = computed(model.decision_function(some))
+    of_classes = hasattr(model, "classes_")
+    (scores,) = computed(model.decision_function(some) if of_classes else model.predict(some))
     several = scores.ndim > len(sizes)
+    if not of_classes and not several:
+        return {"Map": CubeMap(scores, None, [], step)}
+    if not of_classes or hasattr(model, "multilabel_"):
+        last = scores.dims[-1]
+        each = {f"Map of {j}": scores.isel({last: j}, drop=True) for j in range(scores.sizes[last])}
+        return {name: _map_of_one(values, of_classes, step) for name, values in each.items()}
     found = scores.to_numpy()
     missing = np.isnan(found).any(axis=-1) if several else np.isnan(found)
     flat = np.nan_to_num(found).reshape(-1, *found.shape[len(sizes) :])
@@ -75,7 +78,14 @@ def map_of(model: Any, X: Any) -> CubeMap:
     if several:
         largest = np.partition(found, -2, axis=-1)
         values = scores.isel({scores.dims[-1]: 0}, drop=True).copy(data=largest[..., -1] - largest[..., -2])
-    return CubeMap(values, np.where(missing, -1, codes), list(map(short, class_names(model))), step)
+    return {"Map": CubeMap(values, np.where(missing, -1, codes), list(map(short, class_names(model))), step)}
+
+
+def _map_of_one(values: Any, is_label: bool, step: int) -> CubeMap:
+    """Return the map of a target, or of the decision values of a label."""
+    found = values.to_numpy()
+    codes = np.where(np.isnan(found), -1, found > 0) if is_label else None
+    return CubeMap(values, codes, ["without", "with"] if is_label else [], step)
 
 
 def plot_classes(found: CubeMap) -> Any:

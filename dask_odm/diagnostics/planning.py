@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import dask
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.store.layout import Layout, rows_of_chunk
 from dask_odm.data.store.statistics import TargetFacts
 from dask_odm.data.store.store import Store
@@ -30,6 +31,7 @@ from dask_odm.engine.pivot_passes import proposal_bytes
 from dask_odm.engine.shuffle import shuffle_bytes
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_regressor import ODMRegressor
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
@@ -111,34 +113,45 @@ def measured_machine() -> Machine:
     return Machine(min(taken) / hops, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
 
 
-def measured_costs(solver: str, features: int) -> Costs:
-    """Return the costs of a solver of `NUMBERS`, from fits of made-up rows here, in seconds of the processor."""
+def measured_costs(solver: str, features: int, *, real: bool = False) -> Costs:
+    """Return the costs of a solver of `NUMBERS`, from fits of made-up rows here, in seconds of the processor.
+
+    They are those of two classes, or of ``real`` targets.
+    """
     numbers, most = NUMBERS[solver]
     many = max(2000, min(most, numbers // features))
     with tempfile.TemporaryDirectory() as folder, dask.config.set({"dask_odm.read-into-memory": 0}):
-        _fitted(solver, 2000, features, folder)  # compiles
-        first, _, before = _fitted(solver, many // 4, features, folder)
-        second, support, passes = _fitted(solver, many, features, folder)
+        _fitted(solver, 2000, features, folder, real)  # compiles
+        first, _, before = _fitted(solver, many // 4, features, folder, real)
+        second, support, passes = _fitted(solver, many, features, folder, real)
     # the lesser fit may take more passes, and what is measured is never exact
     row = max(second - first, 0.1 * second) / max(passes * many - before * (many // 4), 0.5 * passes * many)
     return Costs(max(0.0, second - passes * many * row), row, passes, support / many)
 
 
-def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, int, float]:
-    """Fit ``rows`` made-up rows; return seconds of the processor, support rows, and passes."""
+def _fitted(solver: str, rows: int, features: int, folder: str, real: bool = False) -> tuple[float, int, float]:
+    """Fit ``rows`` made-up rows; return seconds of the processor, support rows, and passes.
+
+    Real targets are whether a row is of the first one's class.
+    """
     path = os.path.join(folder, f"{rows}.zarr")
-    where: Any = {"store": path, "overwrite": True}
-    shared: Any = {"lam": 0.1 * rows, "random_state": 0}
     if solver == "newton":
-        make_overlapping(rows, features, accuracy=0.8, **where)
-        model = ODMClassifier("linear", scale=None, **shared)
+        made: Any = make_overlapping(rows, features, accuracy=0.8)
+        settings: Any = {"kernel": "linear", "scale": None}
     elif solver == "landmark":
-        make_shells(rows, features, **where)
-        model = ODMClassifier(solver=Landmark(), scale="standard", upsilon=0.2, theta=0.2, **shared)
+        made = make_shells(rows, features)
+        settings = {"solver": Landmark(), "scale": "standard", "theta": 0.2}
     else:  # squares of two thousand rows
         squares = max(2, round((rows / 2000) ** 0.5))
-        make_chessboard(rows, max(2, features), n_squares=squares, **where)
-        model = ODMClassifier(solver=Cells(), scale=None, gamma=8.0, upsilon=0.2, theta=0.3, **shared)
+        made = make_chessboard(rows, max(2, features), n_squares=squares)
+        settings = {"solver": Cells(), "scale": None, "gamma": 8.0, "theta": 0.3}
+    X, y = made
+    estimator: Any = ODMClassifier
+    if real:
+        y, estimator = (y == y[0]) * 1.0, ODMRegressor
+        settings["theta"] = 0.0
+    ingest((X, y), path, target="real" if real else "classes", overwrite=True)
+    model = estimator(**settings, lam=0.1 * rows, random_state=0)
     began = time.process_time()
     model.fit(path)
     seconds = time.process_time() - began
@@ -169,6 +182,7 @@ class Asked:
     features: int
     workers: int
     memory: int
+    real: bool = False  # whether targets are real
 
 
 def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
@@ -176,8 +190,9 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
     rows = asked.rows
     free = int(USABLE * asked.memory) - machine.worker
     chunk_rows = min(rows, rows_of_chunk(None, asked.features, "float32"))
-    layout = Layout(rows, asked.features, chunk_rows, "float32", "int8")
-    facts = TargetFacts((0, 1), (rows // 2, rows - rows // 2), None, rows)
+    layout = Layout(rows, asked.features, chunk_rows, "float32", "float64" if asked.real else "int8")
+    counts = rows // 2, rows - rows // 2
+    facts = TargetFacts(None, None, None, rows, rows) if asked.real else TargetFacts((0, 1), counts, None, rows)
     store = Store("/nowhere", "store", "0" * 64, layout, facts, "", None)
     thread_seconds = costs.passes * rows * costs.row
 

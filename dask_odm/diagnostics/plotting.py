@@ -275,7 +275,11 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
 
 
 def draw(found: Any, folder: str) -> list[str]:
-    """Draw the confusion, ROC and reliability, or predictions and residuals, as PNG files, and return their paths."""
+    """Draw the confusion, ROC and reliability, or predictions and residuals, as PNG files, and return their paths.
+
+    Of several labels or targets of a row, they are of the worst.
+    """
+    found = found.worst()[1] if hasattr(found, "worst") else found
     drawn: list[str] = []
     plots: dict[str, Any] = {"confusion": plot_confusion, "roc": plot_roc, "reliability": plot_reliability}
     if not hasattr(found, "confusion"):  # that of a regressor

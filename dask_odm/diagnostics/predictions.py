@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TextIO
 
@@ -95,7 +95,9 @@ def write_predictions(
             named = hasattr(model, "classes_")
             titles = ["label" if named else "prediction", *titles]
             lazy = da.hstack([labels.astype(object) if named else labels, lazy]).rechunk({1: -1})
-        _write_csv(path, blocks(store, lazy, "predict"), titles)
+        with nullcontext(sys.stdout) if path == STDOUT else written_file(path) as file:
+            for i, values in enumerate(blocks(store, lazy, "predict")):
+                pd.DataFrame(values, columns=titles).to_csv(file, header=i == 0, index=False, lineterminator="\n")
     else:
         named = hasattr(model, "classes_")
         name = _NAMES.get(what, "y") if named or what != "sets" else "interval"
@@ -150,19 +152,6 @@ def _stream(model: Any, store: Store, lazy: Any, what: str) -> _Stream:
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
         return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
     return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype)
-
-
-def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
-    if path == STDOUT:
-        _write_lines(sys.stdout, found, titles)
-        return
-    with written_file(path) as file:
-        _write_lines(file, found, titles)
-
-
-def _write_lines(file: TextIO, found: Iterator[Array], titles: list[str]) -> None:
-    for i, values in enumerate(found):
-        pd.DataFrame(values, columns=titles).to_csv(file, header=i == 0, index=False, lineterminator="\n")
 
 
 class _Stream:

@@ -23,15 +23,16 @@ from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import Evaluation, compare, evaluate
+from dask_odm.diagnostics.evaluation import Evaluation, Together, compare, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
-from dask_odm.diagnostics.maps import map_of
+from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.diagnostics.predictions import check_file, written_file
 from dask_odm.diagnostics.report_sections import (
     learned,
     of_classes,
+    of_each,
     of_features,
     of_groups,
     of_map,
@@ -72,8 +73,8 @@ def report(
     calibration of probabilities, the steps of the fit, and the importance of features. After a search, they have what
     was found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are
     drawn beside those of the store. For numbers, they have predictions and residuals, and how often intervals hold the
-    target. For a cube, there is a map. Every plot has its numbers in a table. Plots need
-    matplotlib.
+    target. Of several labels or targets of a row, a table has a line for each, and pictures are of the worst. For a
+    cube, there is a map. Every plot has its numbers in a table. Plots need matplotlib.
 
     Parameters
     ----------
@@ -106,7 +107,9 @@ def report(
     check_file(path, overwrite=overwrite)
     steps, model = last_step(model, "report")
     if isinstance(store, tuple) and y is None:
-        store, y = _pair(store)
+        if len(store) != 2:
+            raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(store)}.")
+        store, y = store
     if steps or model._cube_to_predict(store) is None:
         with ExitStack() as scratch:
             of_steps = bool(steps) and steps.recipe is not None  # the columns before them are none of the model's
@@ -117,7 +120,7 @@ def report(
             beside = list(_of_rows(model, rows, found, importance))
     else:
         source, found = "a cube", None
-        beside = list(of_map(map_of(model, store)))
+        beside = [part for named_map in maps_of(model, store).items() for part in of_map(*named_map)]
         if y is not None:
             X, y = variable_beside(store, y, "y")
             X = with_features_of(X, model)
@@ -138,20 +141,14 @@ def report(
 def _called(model: Any) -> str:
     """Return the estimator of a model, and how many classes it tells apart."""
     name = type(model).__name__
-    return f"{name}, {len(model.classes_)} classes," if hasattr(model, "classes_") else name
+    what = "labels" if hasattr(model, "multilabel_") else "classes"
+    return f"{name}, {len(model.classes_)} {what}," if hasattr(model, "classes_") else name
 
 
 def _name(store: Store) -> str:
     """Return the last part of the path of a store, or of the files that were read."""
     path = (store.title or store.path).strip("'")
     return os.path.basename(os.path.dirname(path) if is_generation(os.path.basename(path)) else path)
-
-
-def _pair(rows: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return the rows and labels of a tuple of two; raise InputError for any other tuple."""
-    if len(rows) != 2:
-        raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(rows)}.")
-    return rows
 
 
 def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
@@ -167,18 +164,20 @@ class _Rows:
     """Labelled rows that a page tells of, as a ``store`` of what the estimator sees.
 
     ``features`` are the columns as they were given, before the steps of a pipeline. ``importance(n_repeats=…,
-    max_samples=…)`` computes theirs; None if the rows are sparse, or texts.
+    max_samples=…)`` computes theirs; None if the rows are sparse, or texts. ``names`` are those of several labels or
+    targets of rows in memory.
     """
 
     store: Store
     name: str
     features: int
     importance: Callable[..., Importance] | None
+    names: Any = None
 
     @classmethod
     def of_store(cls, model: Any, store: Store) -> _Rows:
         """Build the labelled rows of a store."""
-        judge = None if store.is_sparse else partial(permutation_importance, model, store)
+        judge = None if store.is_sparse or store.targets else partial(permutation_importance, model, store)
         recipe = store.column_recipe
         return cls(store, _name(store), store.features if recipe is None else len(recipe.names), judge)
 
@@ -202,8 +201,10 @@ class _Rows:
             rows = named(steps(X), steps.features) if steps else X
         else:
             rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
-        store = _ingested(model, rows, labels_of(resolved.y), folder, resolved.weight)
-        store = replace(store, title="rows in memory")
+        y = resolved.y.toarray() if issparse(resolved.y) else labels_of(resolved.y)
+        store = replace(_ingested(model, rows, y, folder, resolved.weight), title="rows in memory")
+        if store.targets:
+            return replace(cls.of_store(model, store), names=getattr(resolved.y, "columns", None))
         if not steps:
             return cls.of_store(model, store)
         is_text = X.ndim == 1
@@ -216,8 +217,11 @@ class _Rows:
 def _judged(model: Any, rows: _Rows) -> Any:
     """Compare predictions with the labels or targets of rows."""
     keeps = rows.store.rows <= 5_000_000  # margins that are held
-    if not hasattr(model, "classes_"):
-        return compare(model, rows.store)
+    if not hasattr(model, "classes_") or hasattr(model, "multilabel_"):
+        found = compare(model, rows.store)
+        if rows.names is not None and isinstance(found, Together):
+            found.each = dict(zip(map(str, rows.names), found.each.values(), strict=True))
+        return found
     found = evaluate(model, rows.store, keep_margins=keeps)
     found.classes = class_names(model)
     return found
@@ -228,11 +232,13 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     store = rows.store
     most = None if importance else MOST_VALUES // rows.features**2
     most = None if most is None or most >= store.rows else most
-    possible = rows.importance is not None and (hasattr(model, "classes_") or model._model.outputs == 1)
+    possible = rows.importance is not None
     needed = possible and (most is None or most >= FEWEST_ROWS) if importance is None else importance
     yield from scores(model, found, store)
     yield from of_groups(model)
-    if isinstance(found, Evaluation):
+    if isinstance(found, Together):
+        yield from of_each(found)
+    elif isinstance(found, Evaluation):
         yield from of_classes(model, found)
     else:
         yield from of_numbers(found)
@@ -246,7 +252,7 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
             f"<p>Not computed, as it takes a while with {rows.features:,} features; importance=True (--importance) "
             "computes it.</p>"
         )
-    elif importance is None and rows.importance is None:
+    elif importance is None and not store.targets and not possible:
         yield heading("Which features matter")
         yield (
             "<p>Not computed, as the rows are sparse or texts. The weights coef_ of a linear model say what it goes "

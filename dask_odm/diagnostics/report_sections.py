@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import Evaluation
+from dask_odm.diagnostics.evaluation import Evaluation, Together
 from dask_odm.diagnostics.importance import Importance
 from dask_odm.diagnostics.maps import CubeMap, plot_classes, plot_values
 from dask_odm.diagnostics.pages import picture
@@ -219,6 +219,16 @@ def of_numbers(found: Errors) -> Iterable[str]:
         yield table(head, [(name, *each.values()) for name, each in intervals.items()])
 
 
+def of_each(found: Together) -> Iterable[str]:
+    """Yield a table of what is right of each label or target of a row, and pictures of the worst."""
+    name, worst = found.worst()
+    of_labels = isinstance(worst, Evaluation)
+    yield heading("By label" if of_labels else "By target")
+    yield table(*found.lines())
+    yield f"<p>The worst is {safe(short(name))}.</p>"
+    yield from (picture(lambda: plot_roc(worst)),) if of_labels else of_numbers(worst)
+
+
 def _of_threshold(threshold: float, names: list[str], recall: list[Any], unseen: Unseen | None) -> Iterable[str]:
     """Yield where the boundary was moved, and which share of each class is right before and after."""
     yield heading("Boundary")
@@ -282,9 +292,9 @@ def _of_sets(model: Any, found: Evaluation) -> Iterable[str]:
     yield table(head, rows)
 
 
-def of_map(found: CubeMap) -> Iterable[str]:
-    """Yield the map of a cube, with its numbers."""
-    yield heading("Map")
+def of_map(name: str, found: CubeMap) -> Iterable[str]:
+    """Yield the map of a cube, with its numbers, by its name."""
+    yield heading(name)
     if found.step > 1:
         yield f"<p>Of every {found.step}. cell along each dimension.</p>"
     others = [str(d) for d in found.values.dims[:-2]]

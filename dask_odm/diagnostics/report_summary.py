@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from dask_odm.diagnostics.evaluation import Evaluation
+from dask_odm.diagnostics.evaluation import Evaluation, Together
 from dask_odm.estimators.cards import facts_of, scored
 from dask_odm.html import safe
 from dask_odm.printing import short
@@ -41,11 +41,24 @@ def _figures(found: Any) -> Iterable[tuple[str, str, str | None]]:
         ]
         known = [each for each in told if each[1] is not None]
         yield from ((name, format(value, form), format(chance, form)) for name, value, chance, form in known[:3])
+    elif isinstance(found, Together):
+        name, worst = found.worst()
+        own = worst.facts()
+        if "accuracy" in facts:
+            yield "rows of which all labels are right", f"{facts['accuracy']:.1%}", None
+            yield f"area under the ROC curve of the worst label, {short(name)}", _told(own["auc"]), "0.500"
+        else:
+            yield "R², mean of the targets", _told(facts["r2"]), "0"
+            yield f"R² of the worst target, {short(name)}", _told(own["r2"]), "0"
     elif facts.get("r2") is not None:
         yield "R²", f"{facts['r2']:.3f}", "0"
         spread = f"{facts['rmse'] / math.sqrt(1.0 - facts['r2']):.4g}" if facts["r2"] < 1.0 else None
         yield "root mean squared error", f"{facts['rmse']:.4g}", spread
         yield "mean absolute error", f"{facts['mean_absolute_error']:.4g}", None
+
+
+def _told(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3f}"
 
 
 def _trust(model: Any, found: Any, known: dict[str, Any]) -> Iterable[tuple[str, str]]:

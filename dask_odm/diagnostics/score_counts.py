@@ -141,6 +141,9 @@ class Errors:
         """Return all results as plain values; ``r2`` is the share of the targets' variance that is explained."""
         error, size, square = self.moments.result().mean[1:].tolist() if self.rows else [math.nan] * 3
         spread = self._variance()
+        held = {f"{coverage:g}": sums[1:] / sums[0] for coverage, sums in self.intervals.items() if sums[0] > 0}
+        # how many rows' intervals hold their target, and how wide they are on average
+        told = {name: dict(zip(("held", "width"), each.tolist(), strict=True)) for name, each in held.items()}
         return {
             "rows": self.rows,
             "r2": 1.0 - square / spread if spread > 0 else float(square == 0),
@@ -148,14 +151,9 @@ class Errors:
             "mean_absolute_error": size,
             "mean_error": error,
             "unlabelled_rows": self.unlabelled,
-            **({"intervals": self._interval_facts()} if self.intervals else {}),
+            **({"intervals": told} if self.intervals else {}),
             **({"targets": range_facts(self.moments)} if self.rows else {}),
         }
-
-    def _interval_facts(self) -> dict[str, dict[str, float]]:
-        """Return, by coverage, how many rows' intervals hold their target, and how wide they are on average."""
-        told = {f"{coverage:g}": sums[1:] / sums[0] for coverage, sums in self.intervals.items() if sums[0] > 0}
-        return {coverage: dict(zip(("held", "width"), each.tolist(), strict=True)) for coverage, each in told.items()}
 
     def _variance(self) -> float:
         return float(self.moments.result().variance[0]) if self.rows else 0.0

@@ -1,4 +1,7 @@
-"""Tasks on a client's workers, or on threads of this process: started, waited for, and cancelled if anything fails."""
+"""Tasks on a client's workers, or on threads of this process: started, waited for, and cancelled if anything fails.
+
+Some prefer one worker, the same in every call, and take any other if that is gone.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import dask
 from dask._task_spec import Task, TaskRef
-from dask.base import annotate, compute, normalize_token, persist
-from dask.callbacks import Callback as Callbacks
-from dask.delayed import Delayed
+from dask.base import annotate, normalize_token
 
 from dask_odm.engine.client import watch_of
 from dask_odm.engine.tasks import TOLD, aligned, worker_task
+from dask_odm.linalg.threads import run_threads
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,18 +48,6 @@ class Tasks:
     def tasks(self) -> int:
         """Number of tasks that equal work is cut into: one for each of many threads, and up to four for each of few."""
         return self.slots * max(1, min(4, FEW_TASKS // self.slots))
-
-    def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:
-        """Start ``tasks`` and return them as inputs for others; results stay on the workers that made them.
-
-        Without a client, the tasks are done on return, and ``on_done`` was called after each.
-        """
-        if self.client is None:
-            keys = {task.key for task in tasks}
-            with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
-                return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with self._sending([task.key for task in tasks]), self._sent():
-            return list(self.client.persist(list(tasks)))
 
     @contextmanager
     def cancelled_on_error(self, tasks: Sequence[Any]) -> Iterator[None]:
@@ -98,19 +90,6 @@ class Tasks:
             with suppress(Exception):  # the client may have lost its scheduler
                 watch_of(self.client).wait(self.client.cancel, tasks, checked=False)
 
-    def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
-        """Yield number and result of every task as they finish; without a client, once all have finished.
-
-        Raises ClusterError if workers died too often under a task, if no worker or scheduler is left, or if it is
-        silent.
-        """
-        if self.client is None:
-            yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
-            return
-        with self._sending([task.key for task in tasks]), self._sent():
-            futures = self.client.compute(list(tasks))
-        yield from self.done(futures)
-
     def started(self, graph: dict[str, Any], keys: Sequence[str]) -> list[Any]:
         """Start the tasks of a Dask graph on a client's workers, and return the futures of ``keys``."""
         assert self.client is not None
@@ -118,12 +97,13 @@ class Tasks:
             return list(self.client.get(NamedGraph(graph), list(keys), sync=False))
 
     def done(self, futures: Sequence[Any], *, valued: bool = True) -> Iterator[tuple[int, Any]]:
-        """Yield number and result of the futures of a client as they finish; raises ClusterError as `results`.
+        """Yield number and result of the futures of a client as they finish.
 
-        If they are not ``valued``, their results are None, and workers are not asked.
+        If they are not ``valued``, their results are None, and workers are not asked. Raises ClusterError if workers
+        died too often under a task, if no worker or scheduler is left, or if it is silent.
         """
         assert self.client is not None
-        # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
+        # after a success, tasks are released and not cancelled, since those that are kept are inputs of later tasks
         with self._sending([future.key for future in futures]):
             number = {future: i for i, future in enumerate(futures)}
             watch = watch_of(self.client)
@@ -156,7 +136,7 @@ class Tasks:
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
     def gather(self, futures: Sequence[Any], keys: Sequence[str]) -> list[Any]:
-        """Return the results of ``futures`` in order; raises ClusterError as `results`.
+        """Return the results of ``futures`` in order; raises ClusterError as `done`.
 
         ``keys`` are those of all tasks with a preferred worker that the results may depend on, and of the futures
         themselves.
@@ -173,6 +153,55 @@ class Tasks:
                 results = watch.results(futures)
         return list(map(aligned, results))
 
+    def each(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *shared: Any
+    ) -> list[Any]:
+        """Return ``[function(*shared, *a) for a in arguments]``, one task each.
+
+        Task j prefers the same worker in every call. What they share is sent to each worker once.
+        """
+        if self.client is None:
+            return run_threads(lambda a: function(*shared, *a), arguments, self.threads)
+        futures = self._pinned(function, arguments, name, shared)
+        return self.gather(futures, [future.key for future in futures])
+
+    def chain(
+        self, function: Callable[..., Any], start: Any, arguments: Sequence[tuple[Any, ...]], name: str, *shared: Any
+    ) -> Any:
+        """Apply ``x = function(x, *shared, *a)`` for each of ``arguments``, from ``start`` on, from worker to worker.
+
+        Neighbours prefer the same worker, as in `each`, since a hand-over within a worker is cheaper by a third. All
+        tasks are started at once and kept until the last is done. If a worker is lost, what it held is computed again
+        from the task before.
+        """
+        if self.client is None:
+            return reduce(lambda x, a: function(x, *shared, *a), arguments, start)
+        futures = self._pinned(function, arguments, name, shared, start)
+        with self.cancelled_on_error(futures):
+            return self.gather(futures[-1:], [future.key for future in futures])[0]
+
+    def _pinned(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        name: str,
+        shared: tuple[Any, ...],
+        *start: Any,
+    ) -> list[Any]:
+        """Submit one task for each of ``arguments``, which prefers one worker and takes any other if that is gone.
+
+        With ``start``, the tasks form a chain: each gets the future of the one before as its first argument.
+        """
+        places = self.places()
+        serial = f"{name}-{uuid4().hex}"
+        sent = self.submit(f"{serial}-shared", None, together, *shared) if shared else ()
+        futures = []
+        for j, more in enumerate(arguments):
+            place = places[j * len(places) // len(arguments)] if places else None
+            futures.append(self.submit(f"{serial}-{j}", place, _with_shared, function, sent, more, *start))
+            start = (futures[-1],) if start else ()
+        return futures
+
     def tell_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run ``function(*arguments)`` on every present worker, outside of its tasks; failures are ignored."""
         assert self.client is not None
@@ -183,6 +212,10 @@ class Tasks:
 def release(futures: Iterable[Any]) -> None:
     for future in futures:
         future.release()
+
+
+def _with_shared(function: Callable[..., Any], shared: tuple[Any, ...], more: tuple[Any, ...], *start: Any) -> Any:
+    return function(*start, *shared, *more)
 
 
 class NamedGraph(dict[str, Any]):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def computed(*lazy: Any) -> tuple[Any, ...]:
     """Compute lazy values on the active client's workers, or in this process.
 
-    Raises ClusterError as `Cluster.results` does.
+    Raises ClusterError as `Cluster.done` does.
     """
     client = active_client()
     if client is None:

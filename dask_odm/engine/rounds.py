@@ -51,7 +51,7 @@ class Rounds:
     worker dies. ``scratch`` is a folder that all workers reach, in which the last checkpoint is kept, one file per
     shard. Without workers there is none.
 
-    A question raises what a function raised, and ClusterError as `Cluster.results`. If an error or Ctrl-C comes while
+    A question raises what a function raised, and ClusterError as `Cluster.done`. If an error or Ctrl-C comes while
     workers are asked, nothing is left on them, and the instance cannot be asked again. A worker holds up to two states
     of a shard while a step replaces one by the other, and the last answer.
     """

@@ -32,7 +32,8 @@ def worker_task(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
-        with memory_returned(), _peaks.watched(annotation_of_task(TOLD)):
+        annotations = getattr(this_task(), "annotations", None) or {}
+        with memory_returned(), _peaks.watched(annotations.get(TOLD)):
             return function(*map(aligned, arguments), **options)
 
     return run
@@ -112,11 +113,6 @@ def this_task() -> Any:
     """Return the worker's record of the task that this thread runs, or None."""
     worker = this_worker()
     return None if worker is None else worker.state.tasks.get(worker.active_threads.get(threading.get_ident()))
-
-
-def annotation_of_task(name: str) -> Any:
-    """Return what the task that this thread runs was annotated with, or None."""
-    return ((getattr(this_task(), "annotations", None)) or {}).get(name)
 
 
 class _Peaks:

@@ -92,8 +92,9 @@ class StoreEstimator(NotebookCard, Predictor):
             *cube*: a DataArray of any dimensions, or a Dataset whose variables are features. The dimensions that it
             shares with ``y`` are those of the rows, and the others those of the features. Rows without a label, or with
             a missing feature, are left out.
-        y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str or int
-            Labels of any type, or real targets, or the name of the column of a frame X that has them, or its place if
+        y : array-like, Series, dask array or Series, or DataArray of shape (n,) or (n, n_targets), or str or int
+            Labels of any type, or real targets, several of which are columns, or of xarray a dimension "target" or
+            "class"; or the name of the column of a frame X that has them, or its place if
             the columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a
             frame of points: columns named like dimensions are the coordinates of the points, and the other column has
             their labels.
@@ -141,7 +142,7 @@ class StoreEstimator(NotebookCard, Predictor):
 
             if isinstance(resolved, Given):
                 return self._learn_rows(resolved, settled(resolved))
-            with resolved.stored(self._targets.name) as store:
+            with resolved.stored(self._targets) as store:
                 return self._learn_store(store, settled(store), self._schema_of_store(resolved, store))
 
     def _learn_rows(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
@@ -158,7 +159,7 @@ class StoreEstimator(NotebookCard, Predictor):
         choice = self._family.choose(fit, *rows.X.shape)
         held = rows.y.ndim > 1 or issparse(rows.X)
         if choice.recipe.spreads(fit) and active_client() is not None and not held:
-            with lazy_rows(rows).stored(self._targets.name) as store:
+            with lazy_rows(rows).stored(self._targets) as store:
                 return self._learn_store(store, fit, schema)
         trained = self._family.train(choice, self._targets.in_memory(fit.run, rows), fit)
         return of_all_classes(trained, rows.classes, classes), schema
@@ -167,7 +168,7 @@ class StoreEstimator(NotebookCard, Predictor):
         """Learn from a store, whose rows are read into memory if the recipe says so."""
         data = self._targets.stored(self, fit.run, store)
         learned = self._targets.labels(data.store)  # without the classes that have no weight
-        fit = self._family.of_classes(fit, learned)
+        fit = self._family.of_classes(fit, None if data.n_targets > 1 else learned)
         choice = self._family.choose(fit, store.rows, store.features)
         trained = self._family.train(choice, data.in_this_process() if choice.reads(data, fit) else data, fit)
         return of_all_classes(trained, learned, self._targets.labels(store)), schema

@@ -211,7 +211,7 @@ class MDDRidge(ShardRegressor):
             X = rows_of_texts(X, self.text_recipe_)
         recipe = getattr(self, "column_recipe_", None)
         resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit, recipe=recipe)
-        with nullcontext(resolved) if isinstance(resolved, Given) else resolved.stored(self._targets.name) as rows:
+        with nullcontext(resolved) if isinstance(resolved, Given) else resolved.stored(self._targets) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
             new = rows.rows if isinstance(rows, Store) else rows.X.shape[0]
         known = self._schema.rows

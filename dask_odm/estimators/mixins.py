@@ -8,14 +8,12 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.system import CPU_COUNT
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.store import Store
-from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
@@ -26,7 +24,7 @@ from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.methods.left_out import is_right
 from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
 from dask_odm.models.predict import ScoreQuery, label_block, labels_block
 from dask_odm.printing import quoted
@@ -151,9 +149,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         InputError
             As `decision_function` does; no labels, or labels or weights of other lengths.
         """
-        resolved = self._resolve(X, y, sample_weight)
         if self._has_labels:
-            return self._share_of_rows(resolved)
+            values, codes, weight = self._values_of_labelled(X, y, sample_weight)
+            return float(np.average(is_right(values, codes), weights=weight))
+        resolved = self._resolve(X, y, sample_weight)
         right, total = self._count_right(resolved)
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
@@ -161,34 +160,31 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             raise InputError("score needs labels, but no row has a label and a positive weight.")
         return right / total
 
-    def _share_of_rows(self, resolved: Resolved) -> float:
-        """Return the weighted share of the rows of which all labels are right."""
-        from sklearn.metrics import accuracy_score  # imported here, since it takes long to load
-
-        values, y, weight = self._beside_targets(resolved)
-        if y is None:
-            raise InputError("score needs labels, but there are none; pass y.")
-        weight = None if weight is None else weights_of(weight)
-        true = label_matrix(y) > 0
-        return float(as_input_error(lambda: accuracy_score(true, values > 0, sample_weight=weight)))
-
     def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
-        """Return decision values, codes of classes (n,) and weights (n,) of the rows whose label the model has."""
-        self._refuse_labels("this method")
+        """Return decision values, codes of classes (n,) and weights (n,) of the rows whose label the model has.
+
+        Of several labels of a row, codes (n, labels) say whether it has each.
+        """
         classes = self.classes_.tolist()
         resolved = self._resolve(X, y, sample_weight)
         values, labels, weight = self._beside_targets(resolved)
         if labels is None:
             raise InputError("labels are needed, but there are none; pass y.")
-        resolved.require("classes", "calibrate")
-        codes = resolved.codes(labels, classes)
-        if len(codes) != len(values):
-            raise InputError(f"y must have shape ({len(values)},), as X has rows.")
+        if self._has_labels:
+            of_store = isinstance(resolved, StoredRows) and labels.ndim == 2  # where some may be unknown
+            codes = np.nan_to_num(labels, nan=-1) if of_store else label_matrix(labels) > 0
+            codes = codes.astype(np.int64)
+        else:
+            resolved.require("classes", "calibrate")
+            codes = resolved.codes(labels, classes)
+        shape = values.shape if self._has_labels else (len(values),)
+        if codes.shape != shape:
+            raise InputError(f"y must have shape {shape}, as X has rows.")
         given = np.ones(len(codes)) if weight is None else weight
         counted: Array = as_input_error(lambda: np.asarray(weights_of(given), dtype=np.float64))
-        if counted.shape != codes.shape or not np.isfinite(counted).all() or (counted < 0).any():
+        if counted.shape != codes.shape[:1] or not np.isfinite(counted).all() or (counted < 0).any():
             raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
-        rows = np.flatnonzero((codes >= 0) & (counted > 0))
+        rows = np.flatnonzero((codes.reshape(len(codes), -1) >= 0).all(axis=1) & (counted > 0))
         if not len(rows):
             raise InputError(f"no row with a weight has a label of the model's, {quoted(classes)}.")
         return values[rows], codes[rows], counted[rows]
@@ -240,13 +236,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         classes = self.classes_.tolist()
         require_common(store.classes or (), classes, store.name)
         query = ScoreQuery(self._for_tasks(), store, np.array([*codes_of(store.classes or (), classes), -1]))
-        if active_client() is not None:
-            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.score)
-        else:
-            each = max(1, CPU_COUNT // store.n_chunks)
-            with single_threaded_blas:
-                found = reduce(add, run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT))
-        return float(found.right), float(found.total)
+        cluster = Cluster.present()
+        _, threads = cluster.share(store.n_chunks)
+        right, total = StorePasses(store, cluster).run(query, ScoreQuery.score, threads).tolist()
+        return right, total
 
 
 class StoreRegressor(RegressorMixin, StoreEstimator):

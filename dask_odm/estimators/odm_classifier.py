@@ -47,8 +47,8 @@ class ODMClassifier(MetricParameters, ODMEstimator):
     model of two classes. See ``docs/solvers.md`` for solvers, ``docs/clusters.md`` for checkpoints and
     ``docs/left_out.md`` for ``loo``.
 
-    A 0/1 matrix as y, of shape (n, n_labels), for rows in memory, gives a row any number of labels. Each has a machine,
-    and machines share what they compute of the rows. ``classes_`` are the labels' numbers, `predict` returns a matrix,
+    A 0/1 matrix as y, of shape (n, n_labels), gives a row any number of labels. Each has a machine, and machines share
+    what they compute of the rows. ``classes_`` are the labels' numbers, `predict` returns a matrix,
     `predict_proba` the probability of each label, and `score` the share of the rows of which all labels are right.
 
     Parameters

@@ -41,7 +41,7 @@ class ODMClassifierCV(ODMEstimator):
     gammas : array-like of float or None, default=None
         Values of γ to choose from. None: 2⁻⁴ … 2⁶ times the value of ``gamma="scale"``.
     lams : array-like of float or None, default=None
-        Values of λ. None: 2.5⁻⁴ … 2.5⁶ times the number of rows, or the sum of their weights.
+        Values of λ. None: 2.5⁻⁴ … 2.5⁶ times the number of rows, whatever the scale of their weights.
     upsilons : array-like of float or None, default=None
         Values of υ in [0, 1]. None: 0.0125, 0.05, 0.2 and 0.8.
     thetas : array-like of float or None, default=None

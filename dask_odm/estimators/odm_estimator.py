@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, replace
 from functools import cache
 from numbers import Integral, Real
@@ -18,10 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
-from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
+from dask_odm.estimators.scoring import LeftOutScores, Scorer, Scoring, tuned_threshold
 from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
+from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS, is_right
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -37,7 +38,7 @@ def advise_groups() -> None:
 
 
 @with_parameters
-class ODMEstimator(KernelParameters, ProbabilityClassifier):
+class ODMEstimator(LeftOutScores, KernelParameters, ProbabilityClassifier):
     """A classifier that has probabilities if it was fitted with ``loo``.
 
     Parameters
@@ -74,6 +75,8 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
         "calibration_rows_", "multilabel_", *LEFT_OUT, *OF_METRIC,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
+    scored_by: ClassVar[str] = "accuracy"
+    _left_out: ClassVar[str] = "loo_decision_function_"
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
@@ -115,45 +118,9 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
         self._publish(trained, schema)
         return self
 
-    def loo_score(self, scoring: Any = "accuracy") -> Any:
-        """Return the leave-one-out score of the training rows by any scorer of scikit-learn, without a refit.
-
-        Parameters
-        ----------
-        scoring : str, callable, several of them, or dict, default="accuracy"
-            As ``scoring`` of `ODMClassifierCV`.
-
-        Returns
-        -------
-        score : float, or dict of float
-            Of several scorers, by name.
-
-        Raises
-        ------
-        InputError
-            The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
-            file, which has no values of rows; or a scorer does not suit the classes.
-        """
-        check_is_fitted(self)
-        self._refuse_labels("loo_score")
-        values, codes, weight = self._of_learned(*self._rows_left_out())
-        scorers = scorers_of(scoring)
+    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring, Array, Array, Array]:
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
-        found = score(values, codes, weight).tolist()
-        return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
-
-    def _rows_left_out(self) -> tuple[Array, Array, Array]:
-        """Return decision values, codes of classes and weights of the training rows, left out; InputError without."""
-        check_is_fitted(self)
-        if not hasattr(self, LEFT_OUT_ROWS):
-            raise InputError(
-                "a model from a file has no left-out values of rows, nor has one that was fitted without loo=True, or "
-                "by pairs of classes. Call this before save, or use rows that were held out: "
-                "tune_threshold(scoring, X, y) and score(X, y) take them."
-            )
-        codes, weight = getattr(self, LEFT_OUT_ROWS)
-        counted = np.flatnonzero(weight)
-        return self.loo_decision_function_[counted], codes[counted], weight[counted]
+        return score, *self._of_learned(*self._rows_left_out())
 
     def tune_threshold(
         self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
@@ -163,6 +130,9 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
         From then on, decision values are smaller by ``threshold_``. Values above 0 still mean ``classes_[1]``, in
         memory, over stores and in maps. A saved model keeps the threshold, and the next fit removes it. Probabilities
         and sets do not change. scikit-learn's `TunedThresholdClassifierCV` does the same with refits.
+
+        Each of several labels of a row has a threshold, where its own score is best. A label that all rows have, or
+        none, keeps its boundary.
 
         Parameters
         ----------
@@ -184,29 +154,23 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
             score that does not depend on predictions; or as `score`.
         """
         check_is_fitted(self)
-        self._refuse_labels("tune_threshold")
-        if len(self.classes_) != 2:
+        if len(self.classes_) != 2 and not self._has_labels:
             raise InputError(f"a threshold is between two classes, but there are {len(self.classes_)}.")
         if X is None and (y is not None or sample_weight is not None):
             raise InputError("y and sample_weight are of rows X: give X, too, or none of them.")
         values, codes, weight = self._rows_left_out() if X is None else self._values_of_labelled(X, y, sample_weight)
-        if len(np.unique(codes)) < 2:
-            raise InputError("a threshold needs rows of both classes, but there are those of one.")
-        if isinstance(scoring, Real):
-            self._move_boundary(share_threshold(values, weight, float(scoring)))
+        if not self._has_labels:
+            if len(np.unique(codes)) < 2:
+                raise InputError("a threshold needs rows of both classes, but there are those of one.")
+            self._move_boundary(tuned_threshold(scoring, values, codes, weight, self.classes_))
             return self
-        scorers = scorers_of(scoring)
-        if len(scorers) > 1:
-            raise InputError(f"a threshold is tuned by one score. Got {list(scorers)} instead.")
-        for name, scorer in scorers.items():
-            asked = getattr(scorer, "_response_method", "predict")
-            if "predict" not in ([asked] if isinstance(asked, str) else asked):
-                raise InputError(f"a threshold changes what is predicted, which scoring={name!r} does not judge.")
-        score = Scoring(scorers, self.classes_)
-        self._move_boundary(best_threshold(lambda shifted: float(score(shifted, codes, weight)[0]), values))
+        each = zip(values.T, codes.T, strict=True)
+        two = np.arange(2)
+        found = [tuned_threshold(scoring, own, y, weight, two) if y.min() < y.max() else 0.0 for own, y in each]
+        self._move_boundary(np.array(found))
         return self
 
-    def _move_boundary(self, by: float) -> None:
+    def _move_boundary(self, by: Any) -> None:
         """Make all decision values smaller, those of left-out rows, too."""
         model: Any = self._model
         self._model = replace(model, intercept=model.intercept - by)
@@ -219,6 +183,6 @@ class ODMEstimator(KernelParameters, ProbabilityClassifier):
         if hasattr(self, LEFT_OUT_ROWS):
             self.loo_decision_function_: Array = self.loo_decision_function_ - by
             values, codes, weight = self._rows_left_out()
-            self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
+            self.loo_score_ = float(np.average(is_right(values, codes), weights=weight))
         elif hasattr(self, "loo_score_"):  # of a model from a file, whose rows are gone
             del self.loo_score_

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
@@ -24,6 +24,7 @@ from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
 from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
@@ -41,7 +42,7 @@ from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.left_out import OF_MACHINE
+from dask_odm.methods.left_out import LEFT_OUT_ROWS, OF_MACHINE
 from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
@@ -102,7 +103,7 @@ class RegressionFamily(Family[RegressionFit]):
     def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
         if fit.spread and (data.n_targets > 1 or not choice.recipe.several):
             raise InputError("noise='uneven' is for one target, and not for solver='cells'; set noise to 'even'.")
-        targets = units_of(*data.taking_part[1:])
+        targets = units_of(data)
         fit = fit.for_data(data).in_units(targets)
         scaled = data.with_targets(targets)
         fit, of_metric = with_metric(scaled, fit)
@@ -124,11 +125,12 @@ class RegressionFamily(Family[RegressionFit]):
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
 
-def units_of(y: Array, weight: Array) -> RealValues:
+def units_of(data: TrainingData) -> RealValues:
     """Return targets less their mean, in units of their deviation; of constant ones, the unit is 1."""
-    if y.ndim > 1:  # one after the other, since all copies of all would take much memory
-        each = [units_of(column, weight) for column in y.T]
+    if data.n_targets > 1:  # one after the other, since all copies of all would take much memory
+        each = [units_of(data.of_target(i)) for i in range(data.n_targets)]
         return RealValues(np.array([one.mean for one in each]), np.array([one.unit for one in each]))
+    _, y, weight = data.taking_part
     power = int(np.frexp(np.abs(y).max())[1])  # which squares of targets overflow without, or underflow
     near = np.ldexp(y, -power)
     mean = float(np.average(near, weights=weight))
@@ -160,15 +162,18 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
     one = np.ones(len(counted), np.int64)
     tables = [conformity_table(-size, one, units, 2) for size in sizes.T]
     table = tables[0] if len(tables) == 1 else np.stack([each[2] for each in (*tables, tables[0])])
+    score = float(1.0 - np.average(residuals**2, axis=0, weights=units).mean())
+    del residuals, sizes  # each as large as what is kept
     return {
         "loo_prediction_": targets.mean + targets.unit * values,
-        "loo_score_": float(1.0 - np.average(residuals**2, axis=0, weights=units).mean()),
+        LEFT_OUT_ROWS: (targets.mean + targets.unit * y, weight),
+        "loo_score_": score,
         "conformity_": table,
     }
 
 
 @with_parameters
-class RegressionEstimator(KernelParameters, StoreRegressor):
+class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     """A regressor by the loss of the optimal margin distribution machine, with intervals if rows were left out.
 
     Parameters
@@ -212,7 +217,9 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
         "conformity_", *OF_METRIC,
     )  # fmt: skip
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_", LEFT_OUT_ROWS)
+    scored_by: ClassVar[str] = "r2"
+    _left_out: ClassVar[str] = "loo_prediction_"
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
     _: KW_ONLY
@@ -251,6 +258,9 @@ class RegressionEstimator(KernelParameters, StoreRegressor):
         trained, schema = self._train(X, y, sample_weight, groups)
         self._publish(trained, schema)
         return self
+
+    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
+        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
@@ -329,8 +339,8 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
     With ``theta=0`` and ``upsilon=1`` this is ridge regression. With another ``upsilon`` the prediction is an
     *expectile*: as far above the mean as a weight of ``1/(1+υ)`` for positive residuals pulls it.
 
-    Rows in memory may have several targets, y of shape (n, n_targets). Each has a machine, and machines share what
-    they compute of the rows. ``coef_`` and ``intercept_`` are then as in `MDDRidge`, ``dual_coef_`` has the shape
+    Rows may have several targets, y of shape (n, n_targets). Each has a machine, and machines share what they compute
+    of the rows. ``coef_`` and ``intercept_`` are then as in `MDDRidge`, ``dual_coef_`` has the shape
     (n_support, n_targets), ``dual_gap_`` is the largest, and ``loo_score_`` the mean.
 
     Parameters

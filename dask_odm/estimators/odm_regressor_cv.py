@@ -41,7 +41,7 @@ from dask_odm.methods.search.trials import Given, Splits, explained
 from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
-SHARES = tuple(10.0 * share for share in TUNING.shares)  # λ/M: targets are seldom as noisy as classes
+SHARES = tuple(10.0 * share for share in TUNING.shares)  # of λ in rows: targets are seldom as noisy as classes
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
     def train(self, data: TrainingData, fit: RegressionSearch) -> Trained:
         fit = fit.for_data(data)
         splits = Splits(checked_splits(fit.cv, fit.left_out, data), fit.run.seed)
-        units = units_of(*data.taking_part[1:])
+        units = units_of(data)
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
         budget = BUDGETS[fit.budget]
@@ -74,10 +74,9 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
             scaled, kernel, fit.run, splits, views, score=score, groups=fit.left_out, metric=metric_of(fit.metric),
             learn=learn_metric,
         )  # fmt: skip
-        lams = fit.lams_tried or tuple(share * data.total_weight for share in SHARES)
         axes = axes_of(
-            data, kernel, views,
-            gammas=fit.gammas, lams=lams, upsilons=(fit.odm.upsilon,), thetas=(fit.odm.theta,),
+            data, kernel, views, shares=SHARES,
+            gammas=fit.gammas, lams=fit.lams_tried, upsilons=(fit.odm.upsilon,), thetas=(fit.odm.theta,),
         )  # fmt: skip
         search = trials.search(axes, budget)
         state = search.run()

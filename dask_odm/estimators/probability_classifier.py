@@ -71,7 +71,7 @@ class ProbabilityClassifier(StoreClassifier):
         return learned_values(values[own], lacking), codes - np.searchsorted(lacking, codes), weight[own]
 
     @property
-    def _threshold(self) -> float:
+    def _threshold(self) -> Any:
         return getattr(self, "threshold_", 0.0)
 
     @_NeedsLink
@@ -162,6 +162,7 @@ class ProbabilityClassifier(StoreClassifier):
         InputError
             As `score`; no row belongs to a class that the model knows.
         """
+        self._refuse_labels("calibrate")
         values, codes, weight = self._of_learned(*self._values_of_labelled(X, y, sample_weight))
         classes = len(self.classes_) - len(self._model.lacking)
         self.conformity_ = conformity_table(values + self._threshold, codes, weight, classes)
@@ -179,7 +180,7 @@ class ProbabilityClassifier(StoreClassifier):
         fills = (np.nan, of_lacking)
         if self._has_labels:
             function = of_labels if plain is probabilities else log_of_labels
-            return self._answered(X, function, name, np.float64, fills, self.probability_link_)
+            return self._answered(X, function, name, np.float64, fills, self.probability_link_, self._threshold)
         if getattr(self._model, "pairs", 0):
             more = self.probability_link_, len(self.classes_) - len(self._model.lacking)
             return self._answered(X, of_pairs, name, np.float64, fills, *more, of_machines=True)

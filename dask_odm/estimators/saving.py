@@ -177,13 +177,15 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     for name, value in fitted.items():
         _FITTED.get(name, anything)(value, name)
     fitted |= {name: record.array(name) for name in arrays}
+    if np.shape(fitted.get("threshold_", 0.0)) not in ((), (model.outputs,)):
+        raise ValueError("a threshold that is not one of each label")
     links = [fitted["probability_link_"]] if "probability_link_" in fitted else []
     if links and fitted.get("multilabel_"):
         links = np.split(links[0], model.outputs)
     if not all(map(is_link, links)):
         raise ValueError("a link whose points do not rise through zero")
     table, labels = fitted.get("conformity_"), record.attributes["schema"].get("classes")
-    tables = max(2, model.outputs) if labels is None else len(labels)
+    tables = max(2, model.outputs) if labels is None else len(labels) - len(model.lacking)
     if table is not None and not (is_table(table) and len(table) == 1 + tables):
         raise ValueError("thresholds of sets that do not fall, or are of other classes")
     if table is not None and labels is None and table.max() > 0.0:

@@ -7,19 +7,23 @@ they already have.
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.models.predict import label_block
-from dask_odm.models.probabilities import answers_of_all, fit_link, probabilities
+from dask_odm.methods.left_out import LEFT_OUT_ROWS
+from dask_odm.models.predict import label_block, labels_block
+from dask_odm.models.probabilities import answers_of_all, fit_link, joined_links, of_labels, probabilities
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -30,7 +34,7 @@ class KnownValues(ClassifierMixin, BaseEstimator):
     """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
 
     ``link`` makes probabilities of the values before a ``threshold`` was taken off. Classes with the codes ``lacking``
-    had no row.
+    had no row. If a row may have several ``labels``, these are the columns of the values.
     """
 
     def __init__(
@@ -38,15 +42,18 @@ class KnownValues(ClassifierMixin, BaseEstimator):
         values: Array,
         classes: Array,
         link: Callable[[], Array],
-        threshold: float = 0.0,
+        threshold: Any = 0.0,
         lacking: tuple[int, ...] = (),
+        labels: bool = False,
     ) -> None:
         self.values = values
         self.classes = classes
         self.link = link
         self.threshold = threshold
         self.lacking = lacking
-        self.classes_ = classes
+        self.labels = labels
+        # of labels as scikit-learn's `MultiOutputClassifier` has them
+        self.classes_ = [np.arange(2)] * len(classes) if labels else classes
 
     def decision_function(self, X: Any) -> Array:
         """Return the decision values of rows."""
@@ -54,11 +61,13 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """Return the labels of rows."""
-        return label_block(self.values[X], self.classes)
+        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.classes)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
         more = self.link(), self.threshold
+        if self.labels:
+            return of_labels(self.values[X], *more)
         if self.lacking:
             return answers_of_all(self.values[X], probabilities, self.lacking, 0.0, True, *more)
         return probabilities(self.values[X], *more)
@@ -68,14 +77,14 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 class Scoring:
     """Scorers by name, the one that decides first, and the classes (k,) whose codes rows have.
 
-    Decision values of two classes are what is left after a ``threshold`` was taken off. Probabilities are made
-    by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows. A model
-    had no row of the classes with the codes ``lacking``.
+    Decision values of two classes, or of labels, are what is left after a ``threshold`` was taken off. Probabilities
+    are made by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows. A
+    model had no row of the classes with the codes ``lacking``.
     """
 
     scorers: Mapping[str, Scorer]
     classes: Array
-    threshold: float = 0.0
+    threshold: Any = 0.0
     link: Array | None = None
     fits: bool = True
     lacking: tuple[int, ...] = ()
@@ -83,9 +92,11 @@ class Scoring:
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
 
-        Raises InputError if a scorer cannot score them.
+        ``codes`` (n,) are of their classes, or (n, k) whether a row has each label. Raises InputError if a scorer
+        cannot score them.
         """
         counted = np.flatnonzero(weight > 0)
+        labels = codes.ndim == 2
         values, codes, weight = values[counted], codes[counted], weight[counted]
 
         def link() -> Array:
@@ -93,18 +104,21 @@ class Scoring:
                 return self.link
             if not self.fits:
                 raise InputError("a score of probabilities needs a model fitted with loo=True (--loo), not of pairs.")
+            if labels:
+                each = zip((values + self.threshold).T, (codes > 0).T, strict=True)
+                return joined_links([fit_link(*own, weight) for own in each])
             several = values.ndim == 2
             positive = codes[:, None] == np.arange(values.shape[1]) if several else codes == 1
             shares = np.repeat(weight, values.shape[1]) if several else weight
             return fit_link(values.ravel() + self.threshold, positive.ravel(), shares)
 
-        known = KnownValues(values, self.classes, link, self.threshold, self.lacking)
+        known = KnownValues(values, self.classes, link, self.threshold, self.lacking, labels)
         needs = f"of {len(np.unique(codes))} classes: it needs rows of every class"
-        return _scores(self.scorers, known, self.classes[codes], weight, needs)
+        return _scores(self.scorers, known, codes if labels else self.classes[codes], weight, needs)
 
 
 class KnownNumbers(RegressorMixin, BaseEstimator):
-    """A regressor of the rows whose predicted ``values`` (n,) it has; for X it takes their numbers."""
+    """A regressor of the rows whose predicted ``values`` (n,) or (n, targets) it has; for X it takes their numbers."""
 
     def __init__(self, values: Array) -> None:
         self.values = values
@@ -122,7 +136,7 @@ class NumberScoring:
     units: RealValues
 
     def __call__(self, values: Array, targets: Array, weight: Array) -> Array:
-        """Return all scores (q,) of predicted ``values`` (n,); raise InputError if a scorer cannot score them."""
+        """Return all scores (q,) of predicted ``values``; raise InputError if a scorer cannot score them."""
         counted = np.flatnonzero(weight > 0)
         values, y = (self.units.mean + self.units.unit * each[counted] for each in (values, targets))
         return _scores(self.scorers, KnownNumbers(values), y, weight[counted], "with targets: it needs more")
@@ -148,6 +162,58 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
     return np.array(found)
 
 
+class LeftOutScores:
+    """Mixin of estimators that know the value of each training row by the model without it, after a fit with ``loo``.
+
+    ``scored_by`` names the score of scikit-learn's that their `score` is, and ``_left_out`` the attribute with values.
+    """
+
+    scored_by: ClassVar[str]
+    _left_out: ClassVar[str]
+
+    def loo_score(self, scoring: Any = None) -> Any:
+        """Return the leave-one-out score of the training rows by any scorer of scikit-learn, without a refit.
+
+        Parameters
+        ----------
+        scoring : str, callable, several of them, dict, or None, default=None
+            As ``scoring`` of `ODMClassifierCV`. None: accuracy, or R² of numbers.
+
+        Returns
+        -------
+        score : float, or dict of float
+            Of several scorers, by name.
+
+        Raises
+        ------
+        InputError
+            The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
+            file, which has no values of rows; or a scorer does not suit the classes or targets.
+        """
+        scoring = self.scored_by if scoring is None else scoring
+        check_is_fitted(self)
+        scorers = scorers_of(scoring)
+        score, *rows = self._to_score(scorers)
+        found = score(*rows).tolist()
+        return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
+
+    @abstractmethod
+    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
+        """Return what scores left-out values, and the rows that it is called with."""
+
+    def _rows_left_out(self) -> tuple[Array, Array, Array]:
+        """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""
+        if not hasattr(self, LEFT_OUT_ROWS):
+            raise InputError(
+                "a model from a file has no left-out values of rows, nor has one that was fitted without loo=True, or "
+                "by pairs of classes. Call this before save, or use rows that were held out: "
+                "tune_threshold(scoring, X, y) and score(X, y) take them."
+            )
+        y, weight = getattr(self, LEFT_OUT_ROWS)
+        counted = np.flatnonzero(weight)
+        return getattr(self, self._left_out)[counted], y[counted], weight[counted]
+
+
 def deciding_scorers(scoring: Any, refit: str | None) -> dict[str, Scorer] | None:
     """Return the scorers of a search by name, the one that decides first, ``refit`` if given; None for the default."""
     found = {} if scoring is None else scorers_of(scoring)
@@ -168,6 +234,24 @@ def best_threshold(score: Callable[[Array], float], values: Array) -> float:
     tried = np.concatenate([[0.0], between[:1], between[-1:], chosen])
     tried = tried[np.argsort(np.abs(tried), kind="stable")]
     return float(tried[np.argmax([score(values - threshold) for threshold in tried])])
+
+
+def tuned_threshold(scoring: Any, values: Array, codes: Array, weight: Array, classes: Array) -> float:
+    """Return the threshold of two ``classes`` by a score, or a share of the rows, of `ODMEstimator.tune_threshold`.
+
+    Raises InputError for several scores, and for one that does not depend on predictions.
+    """
+    if isinstance(scoring, Real):
+        return share_threshold(values, weight, float(scoring))
+    scorers = scorers_of(scoring)
+    if len(scorers) > 1:
+        raise InputError(f"a threshold is tuned by one score. Got {list(scorers)} instead.")
+    for name, scorer in scorers.items():
+        asked = getattr(scorer, "_response_method", "predict")
+        if "predict" not in ([asked] if isinstance(asked, str) else asked):
+            raise InputError(f"a threshold changes what is predicted, which scoring={name!r} does not judge.")
+    score = Scoring(scorers, classes)
+    return best_threshold(lambda shifted: float(score(shifted, codes, weight)[0]), values)
 
 
 def share_threshold(values: Array, weight: Array, share: float) -> float:

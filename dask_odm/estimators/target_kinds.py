@@ -12,7 +12,9 @@ import numpy as np
 
 from dask_odm.data.rows.targets import ManyClasses, OneClass, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import (
+    NOT_LABELS,
     CheckedRows,
     check_classification,
     check_labels,
@@ -20,6 +22,7 @@ from dask_odm.estimators.inputs.checks import (
     check_unlabelled,
     class_weights,
     has_columns,
+    label_weights,
     require_classes,
 )
 from dask_odm.estimators.inputs.resolved import Given
@@ -40,7 +43,7 @@ class TargetKind(ABC):
 
     name: ClassVar[str]  # of y in a store: "classes" or "real"
     needs_labels: ClassVar[bool] = True  # whether y is learned from
-    several: bool = False  # whether y in memory may have several columns
+    several: bool = False  # whether y may have several columns
 
     @abstractmethod
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
@@ -53,6 +56,14 @@ class TargetKind(ABC):
     @abstractmethod
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         """Return the training data of a store; raise InputError if the estimator cannot learn from it."""
+
+    def require_few_targets(self, store: Store) -> None:
+        """Raise InputError if a store has several targets of a row, but the estimator learns one."""
+        if store.targets and not self.several:
+            raise InputError(
+                f"{store.name} holds {store.targets} targets of each row, and this estimator learns one: ingest the "
+                "data again with one of them as label (--label), or take ODMRegressor, or ODMClassifier for labels."
+            )
 
     def labels(self, store: Store) -> Array | None:
         """Return the labels of the classes that a store tells apart; None for real targets."""
@@ -91,25 +102,35 @@ class Classes(TargetKind):
 
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         if rows.codes is None:
-            pairs = tuple(zip(rows.factors[::2], rows.factors[1::2], strict=True))
-            return MemoryData.of(run, rows.X, rows.y, rows.weight, (), of_labels=pairs)
+            return MemoryData.of(run, rows.X, rows.y, rows.weight, (), of_labels=rows.of_labels)
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
         return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         if getattr(estimator, "kernel", None) == "precomputed":
             KernelChoice.of(estimator).require_named("a store")
+        self.require_few_targets(store)
+        given = getattr(estimator, "class_weight", None)
+        if store.targets:
+            if not store.facts.labels:
+                raise InputError(NOT_LABELS)
+            totals = [store.of_target(i, as_label=True).class_weights_total() for i in range(store.targets)]
+            of_labels = label_weights(given, np.array(totals))
+            return StoredData(run, store, RealValues(0.5, 0.5), of_labels=of_labels)  # -1 and 1
         store.require_classes()
         classes = np.array(store.classes)
         require_classes(classes)
-        factors = class_weights(getattr(estimator, "class_weight", None), classes, store.class_weights_total())
+        factors = class_weights(given, classes, store.class_weights_total())
         weights = tuple(factor for factor in factors if factor > 0)
         targets = TwoClasses(weights) if len(weights) == 2 else ManyClasses(weights)
         return StoredData(run, store.of_classes(np.flatnonzero(factors)), targets)
 
+    def labels(self, store: Store) -> Array | None:
+        return np.arange(store.targets) if store.targets else super().labels(store)
+
 
 class RealTargets(TargetKind):
-    """Real values, one for each row, or for ``several`` in memory a number of them."""
+    """Real values, one for each row, or for ``several`` a number of them."""
 
     name = "real"
 
@@ -124,6 +145,7 @@ class RealTargets(TargetKind):
         return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
+        self.require_few_targets(store)
         store.require_targets("a regression")
         return StoredData(run, store, RealValues())
 

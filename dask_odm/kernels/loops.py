@@ -96,14 +96,16 @@ def fill_tile(
                 start = starts[i // ROWS]
                 stop = starts[i // ROWS + 1]
             rows = min(n - i, ROWS)
-            to = i * m + begin
-            if columns == COLUMNS:
-                fill_block(x, first, step, features, start, stop, z, at, factor, bias, rows, out, to, m)
-            else:
-                fill_block(x, first, step, features, start, stop, z, at, factor, bias, rows, part, 0, COLUMNS)
+            whole = columns == COLUMNS
+            to = i * m + begin if whole else 0
+            fill_block(
+                x, first, step, features, start, stop, z, at, factor, bias, rows, out if whole else part, to,
+                m if whole else COLUMNS,
+            )  # fmt: skip
+            if not whole:
                 for r in range(rows):
                     for j in range(columns):
-                        out[to + r * m + j] = part[r * COLUMNS + j]
+                        out[(i + r) * m + begin + j] = part[r * COLUMNS + j]
 
 
 @Emitted
@@ -132,14 +134,15 @@ def fill_block(
         if not isinstance(features, types.NoneType):
             listed = context.make_array(features)(context, builder, listed).data
 
-        def vector_at(pointer: Any, begin: Any, place: int) -> Any:
-            return builder.bitcast(builder.gep(pointer, [builder.add(begin, whole(place))]), lanes.as_pointer())
+        def vector_at(pointer: Any, begin: Any, place: Any) -> Any:
+            return builder.bitcast(builder.gep(pointer, [builder.add(begin, place)]), lanes.as_pointer())
 
         last = builder.sub(rows, whole(1))  # which stands in for rows that are not there
         numbers = [builder.select(builder.icmp_signed("<", whole(r), last), whole(r), last) for r in range(ROWS)]
         lefts = [builder.gep(x, [builder.add(first, builder.mul(r, step))]) for r in numbers]
-        for column in range(0, COLUMNS, vectors * lanes.count):
-            places = [column + q * lanes.count for q in range(vectors)]
+        width_at_once = whole(vectors * lanes.count)
+        with cgutils.for_range_slice(builder, whole(0), whole(COLUMNS), width_at_once, intp=whole) as (column, _):
+            places = [builder.add(column, whole(q * lanes.count)) for q in range(vectors)]
             sums = [[cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in places] for _ in lefts]
             with cgutils.for_range_slice(builder, start, stop, whole(1), intp=whole) as (k, _):
                 feature, own = k, k

@@ -6,6 +6,7 @@ loops, those become Numba functions before it is compiled.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -103,13 +104,19 @@ def _compiled_aside(compile_for: Callable[[Any], Any], signature: Any) -> Any:
     """
     from numba.core.compiler_lock import global_compiler_lock
 
-    if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
-        return compile_for(signature)
-    thread = ThreadPoolExecutor(1, "dask-odm-compiler")
+    collects = gc.isenabled()
+    gc.disable()  # the compiler keeps a million objects: to look for garbage among them takes a sixth of its time
     try:
-        return heard(thread.submit(compile_for, signature))
+        if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
+            return compile_for(signature)
+        thread = ThreadPoolExecutor(1, "dask-odm-compiler")
+        try:
+            return heard(thread.submit(compile_for, signature))
+        finally:
+            thread.shutdown(wait=False)
     finally:
-        thread.shutdown(wait=False)
+        if collects:
+            gc.enable()
 
 
 def _named(module: str, name: str) -> Any:

@@ -47,6 +47,11 @@ class AutoLimits:
     trial_part: int = 3
     # standard errors by which cells have to beat landmarks, whose smaller number in trials favours cells (a7a)
     cells_errors: float = 2.5
+    # rows on which solvers differ, as a share of those outside the largest class, up to which the quicker may be taken
+    agreeing: float = 0.05
+    # passes of a trial of landmarks, times classes but one, from which agreeing cells are quicker: at 22 to 170 they
+    # took .1 to .7 of the processor time, at 4 to 13 up to 4 times (benchmarks/flat.py)
+    many_passes: int = 22
     # cells that settings are tried on
     trial_cells: int = 3
 

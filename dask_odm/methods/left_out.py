@@ -153,7 +153,8 @@ def left_out_values(
     loss = fit.loss(solved)
     y, weight = given.columns()
     found = solved.unmerged(found)
-    without, parameters = left_out(loss, found[0], found[1], y, weight, given.row_weights())
+    copies = np.empty(0) if fit.whole_rows else given.row_weights()
+    without, parameters = left_out(loss, found[0], found[1], y, weight, copies)
     without = without if groups_out is None else groups_out
     counted = loss.row_stiffness(y, weight) * (loss.total_weight / loss.settings.stiffness)
     total, numbers = given.row_numbers
@@ -208,12 +209,17 @@ def group_scores(found: dict[str, Any], groups: Array) -> dict[str, Any]:
         return {}
     values = found["loo_decision_function_"]
     codes, weight = found[LEFT_OUT_ROWS]
+    whole = np.bincount(groups, weight)
+    right = np.bincount(groups, weight * is_right(values, codes))
+    return {"loo_group_scores_": np.divide(right, whole, out=np.full(len(whole), np.nan), where=whole > 0)}
+
+
+def is_right(values: Array, codes: Array) -> Array:
+    """Return whether decision ``values`` (n,) or (n, k) predict the classes ``codes`` (n,), or all labels (n, k)."""
     of_signs = values.ndim == 1 or codes.ndim == 2  # of two classes, or of labels
     predicted = values > 0 if of_signs else np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
-    is_right = (predicted == codes).reshape(len(codes), -1).all(axis=1)
-    whole = np.bincount(groups, weight)
-    right = np.bincount(groups, weight * is_right)
-    return {"loo_group_scores_": np.divide(right, whole, out=np.full(len(whole), np.nan), where=whole > 0)}
+    right: Array = (predicted == codes).reshape(len(codes), -1).all(axis=1)
+    return right
 
 
 def warn_if_hopeful(parameters: float, rows: int) -> None:
@@ -270,11 +276,10 @@ def labels_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     scores, positive, weight = (np.stack(each, axis=1) for each in zip(*values, strict=True))
     known = ~np.isnan(scores).any(axis=1)
     shares = next((machine[LEFT_OUT_ROWS][1] for machine in machines if LEFT_OUT_ROWS in machine), weight[:, 0])
-    right = ((scores > 0) == (positive > 0)).all(axis=1)
     links = [fit_link(own[known], sign[known] > 0, counted[known]) for own, sign, counted in values]
     return {
         "loo_decision_function_": scores,
-        "loo_score_": float(np.average(right[known], weights=shares[known])),
+        "loo_score_": float(np.average(is_right(scores, positive > 0)[known], weights=shares[known])),
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
         "probability_link_": joined_links(links),
         LEFT_OUT_ROWS: ((positive > 0).astype(np.int64), np.where(known, shares, 0.0)),

@@ -78,11 +78,11 @@ class ODMFit:
     ``word`` names the solver that was asked for, and ``own`` is the solver object, with the parameters of the solver
     alone. ``scheme`` says how more than two classes are learned. ``lams`` are the values of a λ path,
     ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only; ``last`` is
-    what those of kernels start from. ``axes`` are
-    the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are
-    the numbers of the groups of all rows that were given, (n,), which ``loo`` leaves out instead of rows. With
+    what those of kernels start from. ``axes`` are the values from which every cell chooses for itself, and None if
+    ``kernel`` and ``odm`` are for all. ``groups`` are the numbers of the groups of all rows that were given, (n,),
+    which ``loo`` leaves out instead of rows. With ``whole_rows``, it leaves out rows of any weight as a whole. With
     ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight of all. ``metric``, a
-    word or a `Metric`, says how that of ``kernel`` is learned.
+    word or a `Metric`, says how that of ``kernel`` is learned. Gaps of a ``trial`` are not certified.
     """
 
     run: FitRun
@@ -91,6 +91,7 @@ class ODMFit:
     solver: SolverSettings
     own: Any
     loo: bool = False
+    whole_rows: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
     last: LastFit | None = None
@@ -98,6 +99,7 @@ class ODMFit:
     groups: Array | None = None
     auto_lam: bool = False
     metric: Any = None
+    trial: bool = False
     word: str = "auto"
     scheme: Scheme = "ovr"
     problem: ClassVar[type[ODMSettings]] = ODMSettings
@@ -199,7 +201,8 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(replace(self, groups=None, last=None))
-        for name in ("run", "loo", "lams", "starts", "last", "groups", "auto_lam", "metric", "word", "scheme"):
+        beside = "run", "loo", "whole_rows", "lams", "starts", "last", "groups", "auto_lam", "metric", "word", "scheme"
+        for name in beside:
             del plain[name]
         del plain["solver"]["seed"]
         metric = plain["kernel"].pop("metric")

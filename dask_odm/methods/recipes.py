@@ -239,11 +239,15 @@ def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[C
     else:
         return choice, fit
     try:
-        gain, error = gain_of(_rival(rival), choice, data, fit)
+        gain, error, tie = gain_of(_rival(rival), choice, data, fit)
     except (InputError, MemoryLimitError):
         return choice, fit  # of two, the suited one says best what is wrong
     why = f"{choice.why}; {_in_words(rival, choice, gain, error, fit)}"
-    name = rival if gain > error * (AUTO.cells_errors if rival == "cells" else 1.0) else choice.solver
+    least = error if rival == "landmark" else AUTO.cells_errors * error
+    if rival == "cells" and tie and gain >= -least:
+        name, why = rival, f"{why}, and is quicker"
+    else:
+        name = rival if gain > least else choice.solver
     logger.info("solver=%r: %s", name, why)
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
 
@@ -261,7 +265,7 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
         why = f"{choice.why}, and landmarks find next to nothing"
     else:
         try:
-            gain, error = gain_of(_rival("cells"), choice, data, fit, AUTO.narrower)
+            gain, error, _ = gain_of(_rival("cells"), choice, data, fit, AUTO.narrower)
         except (InputError, MemoryLimitError):
             return ""
         if gain <= error:

@@ -23,7 +23,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.named import RBF
 from dask_odm.linalg.csr_rows import CSRRows
-from dask_odm.linalg.jit import compiled_in_order
+from dask_odm.linalg.jit import compiled_in_order, pointer
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.model import PREDICTED_ROWS, require_finite_parts, starts_divide
@@ -59,7 +59,16 @@ class CellTree:
             for rows, cell in self.reached(X, np.zeros(len(self.thresholds))):
                 found[rows] = cell
         elif len(self.thresholds):
-            _descend(np.ascontiguousarray(X), self.planes, self.thresholds, self.children, found)
+            found = self.pairs(X, np.zeros(len(self.thresholds)), len(X))[:, 1]
+        return found
+
+    def pairs(self, X: Array, margins: Array, count: int | None = None) -> Array:
+        """Return what `reached` yields, as pairs of a row and a cell, (m, 2), row by row; ``count`` is m if known."""
+        arguments = np.ascontiguousarray(X), self.planes, self.thresholds, self.children, margins
+        memory = np.empty(len(self.thresholds) + 2, np.int64)
+        count = _reach(*arguments, memory, np.empty((0, 2), np.int64)) if count is None else count
+        found = np.empty((count, 2), np.int64)
+        _reach(*arguments, memory, found)
         return found
 
     def reached(self, X: CSRRows, margins: Array) -> Iterator[tuple[Array, int]]:
@@ -116,16 +125,41 @@ class CellTree:
 
 
 @compiled_in_order
-def _descend(X: Array, planes: Array, thresholds: Array, children: Array, out: Array) -> None:
-    """Write the cell of every row of X to ``out``."""
-    for i in range(len(X)):
-        node = 0
-        while node >= 0:
+def _reach(
+    X: Array, planes: Array, thresholds: Array, children: Array, margins: Array, memory: Array, out: Array
+) -> int:  # fmt: skip
+    """Write row and cell of every pair to ``out``, if there is room, and return their number.
+
+    ``memory`` has room for two nodes more than there are.
+    """
+    d = X.shape[1]
+    values = pointer(X)
+    normals = pointer(planes)
+    below = pointer(children)
+    waiting = pointer(memory)
+    count = 0
+    for i in range(X.shape[0]):
+        waiting[0] = 0 if thresholds.size else -1
+        left = 1
+        while left > 0:
+            left -= 1
+            node = waiting[left]
+            if node < 0:
+                if count < out.shape[0]:
+                    out[count, 0] = i
+                    out[count, 1] = -1 - node
+                count += 1
+                continue
             along = 0.0
-            for j in range(X.shape[1]):
-                along += planes[node, j] * X[i, j]
-            node = children[node, 1 if along > thresholds[node] else 0]
-        out[i] = -1 - node
+            for j in range(d):
+                along += normals[node * d + j] * values[i * d + j]
+            if along > thresholds[node] - margins[node]:
+                waiting[left] = below[2 * node + 1]
+                left += 1
+            if not along > thresholds[node] + margins[node]:
+                waiting[left] = below[2 * node]
+                left += 1
+    return count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,9 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import lru_cache, reduce
-from operator import add
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -132,13 +130,12 @@ def chunk_runs(store: Store, outputs: int, slots: int, fewest: int) -> list[rang
 
 def values_of_chunks(model: Model | ModelFile, store: Store, chunks: range) -> Array:
     """Return a model's values of a run of chunks, as `values_of_block` does: a task of lazy predictions."""
-    return np.concatenate([_values_of_chunk(model, store, i) for i in chunks])
-
-
-def _values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
-    with store_seen_from_here(store):
-        X = store.read_features(i)
-    return values_of_block(model, X)
+    found = []
+    for i in chunks:
+        with store_seen_from_here(store):
+            X = store.read_features(i)
+        found.append(values_of_block(model, X))
+    return np.concatenate(found)
 
 
 def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
@@ -215,17 +212,6 @@ def code_block(scores: Array) -> Array:
     return (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
 
 
-@dataclass(frozen=True)
-class RightWeight:
-    """Weight of the rows that are predicted right, and of all: exact, so that the order of a sum changes no bit."""
-
-    right: Fraction
-    total: Fraction
-
-    def __add__(self, other: RightWeight) -> RightWeight:
-        return RightWeight(self.right + other.right, self.total + other.total)
-
-
 @dataclass(frozen=True, eq=False)
 class ScoreQuery:
     """Weights of the rows of a labelled store that a model predicts right, and of all with a label. Tasks carry it.
@@ -237,17 +223,12 @@ class ScoreQuery:
     store: Store
     codes: Array
 
-    def score(self, blocks: Iterable[RowBlock]) -> RightWeight:
-        """Return both weights of the rows of blocks."""
+    def score(self, blocks: Iterable[RowBlock], threads: int) -> Array:
+        """Return both weights of the rows of blocks, (2,)."""
+        found = np.zeros(2)
         with store_seen_from_here(self.store):
-            return reduce(add, (self._weights(block.X, block.y, block.weight, 1) for block in blocks))
-
-    def of_chunk(self, i: int, threads: int) -> RightWeight:
-        """Return both weights of chunk ``i``."""
-        block = self.store.read(i)
-        return self._weights(block.X, *block.columns(), threads)
-
-    def _weights(self, X: Any, y: Array, weight: Array, threads: int) -> RightWeight:
-        counted = np.where(y < 0, 0.0, weight if weight.size else 1.0)
-        right = code_block(values_of_block(self.model, X, threads)) == self.codes[y]
-        return RightWeight(Fraction(counted[right].sum()), Fraction(counted.sum()))
+            for block in blocks:
+                counted = np.where(block.y < 0, 0.0, block.weight if block.weight.size else 1.0)
+                right = code_block(values_of_block(self.model, block.X, threads)) == self.codes[block.y]
+                found += counted[right].sum(), counted.sum()
+        return found

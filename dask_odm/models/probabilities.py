@@ -82,14 +82,17 @@ def log_probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Arr
     return _by_class(scores, winning, far + winning)
 
 
-def of_labels(scores: Array, links: Array) -> Array:
-    """Return the probability of each label by its own link, float64 (n, labels); see `joined_links`."""
-    return np.stack([_sigmoid(z) for z in _of_each(scores, links)], axis=1)
+def of_labels(scores: Array, links: Array, threshold: Any = 0.0) -> Array:
+    """Return the probability of each label by its own link, float64 (n, labels); see `joined_links`.
+
+    The scores are what is left of others after a ``threshold`` of each label was taken off, for which the links are.
+    """
+    return np.stack([_sigmoid(z) for z in _of_each(scores + threshold, links)], axis=1)
 
 
-def log_of_labels(scores: Array, links: Array) -> Array:
+def log_of_labels(scores: Array, links: Array, threshold: Any = 0.0) -> Array:
     """Return the logarithms of `of_labels`, accurate near probability 0."""
-    return np.stack([-np.logaddexp(0.0, -z) for z in _of_each(scores, links)], axis=1)
+    return np.stack([-np.logaddexp(0.0, -z) for z in _of_each(scores + threshold, links)], axis=1)
 
 
 def _of_each(scores: Array, links: Array) -> Iterator[Array]:

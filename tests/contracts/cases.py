@@ -79,6 +79,18 @@ def real_targets() -> Rows:
     return X, X @ [1.0, -2.0, 0.5] + np.sin(X[:, 0]) + y
 
 
+def several_targets() -> Rows:
+    """The same rows, two real targets each."""
+    X, y = real_targets()
+    return X, np.column_stack([y, 10.0 * np.cos(X[:, 1])])
+
+
+def several_labels() -> Rows:
+    """Rows of three features, a 0/1 matrix of three labels."""
+    X, y = real_targets()
+    return X, np.column_stack([y > 0, X[:, 2] > 0.5, X[:, 1] < 0]).astype(int)
+
+
 @dataclass(frozen=True)
 class Case:
     """An estimator as the contracts take it.
@@ -123,7 +135,7 @@ class Case:
     def store(self, folder: Path) -> Store:
         """Its rows as a store."""
         X, y = self.rows()
-        real = is_regressor(self.make())
+        real = is_regressor(self.make()) or y.ndim > 1
         return store_of(folder / "rows.zarr", X, y, chunk_rows=len(y) // CHUNKS + 1, real=real)
 
     def require(self, contract: str) -> None:
@@ -174,6 +186,7 @@ MEMORY = {
 MEDIANS = {"weights": "cells are divided at medians of rows, of which there are more where one is there twice"}
 HELD = {"weights": "which rows judge a metric, it is told by their places: two are not one of twice the weight"}
 MIXES = MEDIANS | {"sparse": "a matrix mixes columns, and leaves no zeros"}
+REPEATED = {"weights": "landmarks are drawn among repeated rows, as they are not merged for several targets"}
 LAM = {"lam": 7.0}
 odm = partial(Case, kind=ODMClassifier, word="odm", other=LAM)
 mdd = partial(Case, kind=MDDRidge, word="mdd-ridge", other=LAM, rows=real_targets)
@@ -275,6 +288,15 @@ CASES = [
     regression("regression, landmark", settings={"solver": Landmark(200), "upsilon": 3.0, "loo": True, **kernel}),
     regression("regression, cells", settings={"solver": Cells(40), "loo": True, **kernel}, without=MEDIANS),
     regression("regression, linear", settings={"theta": 0.3, "noise": "uneven", "loo": True, **linear}),
+    regression(
+        "several targets",
+        settings={"solver": Landmark(200), "loo": True, **kernel},
+        rows=several_targets,
+        without=REPEATED,
+    ),
+    regression("several targets, exact", settings={"solver": "exact", **kernel}, rows=several_targets),
+    odm("several labels", settings={"solver": Landmark(200), **kernel}, rows=several_labels, without=REPEATED),
+    odm("several labels, linear", settings={"loo": True, **linear}, rows=several_labels),
     Case(
         "regression, search",
         ODMRegressorCV,

@@ -9,7 +9,18 @@ from contracts.cases import CASES, assert_equal, each_of, steps
 pytestmark = pytest.mark.usefixtures("over_passes")
 
 # One for each way in which work is spread: whoever spreads it brings lost workers' work back, whatever is learned.
-SPREAD = ("exact", "landmark", "sodm", "dc", "newton", "dsvrg", "saddle point by clients", "kernel shards", "mixing")
+SPREAD = (
+    "exact",
+    "landmark",
+    "several targets",
+    "sodm",
+    "dc",
+    "newton",
+    "dsvrg",
+    "saddle point by clients",
+    "kernel shards",
+    "mixing",
+)
 
 
 @pytest.mark.slow

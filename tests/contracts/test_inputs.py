@@ -29,7 +29,11 @@ from small_tables import made_table
 
 
 def dataset(X: np.ndarray, y: np.ndarray) -> xr.Dataset:
-    return xr.Dataset({"X": (("sample", "feature"), X), "y": ("sample", y)})
+    return xr.Dataset({"X": (("sample", "feature"), X), "y": (("sample", "target")[: y.ndim], y)})
+
+
+def series(y: np.ndarray) -> pd.Series | pd.DataFrame:
+    return pd.Series(y) if y.ndim == 1 else pd.DataFrame(y)
 
 
 def arrays(X: np.ndarray, y: np.ndarray, *, turned: bool = False) -> tuple[xr.DataArray, xr.DataArray]:
@@ -48,16 +52,16 @@ FORMS = {
     "columns one after the other": lambda X, y, path: (np.asfortranarray(X), y),
     "float32": lambda X, y, path: (X.astype(np.float32), y),
     "csr": lambda X, y, path: (csr_array(X), y),
-    "pandas": lambda X, y, path: (pd.DataFrame(X), pd.Series(y)),
-    "dask array": lambda X, y, path: (da.from_array(X, chunks=(70, 2)), da.from_array(y, chunks=30)),
+    "pandas": lambda X, y, path: (pd.DataFrame(X), series(y)),
+    "dask array": lambda X, y, path: (da.from_array(X, chunks=(70, 2)), da.from_array(y, chunks=(30, 1)[: y.ndim])),
     "dask array and labels in memory": lambda X, y, path: (da.from_array(X, chunks=31), y),
     "unknown chunks": lambda X, y, path: (unknown(X), unknown(y)),
     "dask frame": lambda X, y, path: (
         dd.from_pandas(pd.DataFrame(X), npartitions=3),
-        dd.from_pandas(pd.Series(y), npartitions=3),
+        dd.from_pandas(series(y), npartitions=3),
     ),
     "Dataset": lambda X, y, path: (dataset(X, y),),
-    "turned Dataset": lambda X, y, path: (dataset(X, y).transpose("feature", "sample"),),
+    "turned Dataset": lambda X, y, path: (dataset(X, y).transpose("feature", "sample", ...),),
     "DataArray": lambda X, y, path: arrays(X, y),
     "turned DataArray": lambda X, y, path: arrays(X, y, turned=True),
     "path": lambda X, y, path: (path,),
@@ -97,7 +101,7 @@ def learns_the_same(case: Case, data: tuple[Any, ...], expected: Any, *, exactly
 
 # All estimators take what a user can hand over by one route: classes, values and the labels of outliers.
 @each_form
-@each_of("newton, pairs", "ridge", "one class, linear")
+@each_of("newton, pairs", "ridge", "one class, linear", "several targets, exact", "several labels, linear")
 def test_every_form_gives_the_same_model(case, form, model_of, given):
     learns_the_same(case, given(case, form), model_of(case), exactly=form != "float32")
 
@@ -139,12 +143,13 @@ def test_every_solver_learns_from_and_predicts_sparse_matrices_of_any_density(ca
 def test_rows_that_say_nothing_have_a_model_that_predicts_and_is_saved(case, tmp_path):
     """Equal rows of all classes alike, of which some models are zero."""
     y = case.rows()[1]
-    _, first = np.unique(y, return_index=True)
-    y = np.zeros(60) if is_regressor(case.make()) else np.tile(y[first], 60 // len(first))
+    _, first = np.unique(y, axis=0, return_index=True)
+    alike = np.arange(60) % len(first)
+    y = np.zeros((60, *y.shape[1:])) if is_regressor(case.make()) else y[first[alike]]
     for X in (np.zeros((60, 3)), np.ones((60, 3))):
         with warnings.catch_warnings(action="ignore"):
             model = case.fit(X, y)
-        assert model.predict(X).shape == (60,)
+        assert model.predict(X).shape == y.shape
         assert np.isfinite(scores(model, X)).all()
         model.save(tmp_path / "m.zarr", overwrite=True)
         np.testing.assert_array_equal(scores(load_model(tmp_path / "m.zarr"), X), scores(model, X))
@@ -188,7 +193,7 @@ def never(*_args: Any, **_options: Any) -> None:
 @each_form
 @each_of(
     "exact", "cells, many", "landmark, many", "newton, pairs", "nearest point", "centroids", "ridge", "kernel ridge",
-    "mixing", "one class",
+    "mixing", "one class", "several targets", "several labels",
 )  # fmt: skip
 def test_predictions_are_of_the_form_and_lazy(case, form, model_of, given):
     X = given(case, form)[0]
@@ -203,7 +208,7 @@ def test_predictions_are_of_the_form_and_lazy(case, form, model_of, given):
             with dask.config.set(scheduler=never), pytest.raises(TooLazyError):
                 lazy.compute()
     if form not in ("dask frame", "unknown chunks"):  # whose lengths Dask does not know
-        assert lazy.shape == (len(case.rows()[0]),)
+        assert lazy.shape == case.rows()[1].shape
     expected = model.predict(case.rows()[0])
     if is_regressor(model):  # values in the rows' type, summed as their form has it
         assert lazy.dtype == (np.float32 if form == "float32" else np.float64)
@@ -213,7 +218,7 @@ def test_predictions_are_of_the_form_and_lazy(case, form, model_of, given):
     np.testing.assert_array_equal(np.asarray(lazy), expected)
 
 
-@each_of("exact", "newton, pairs", "ridge", "one class")
+@each_of("exact", "newton, pairs", "ridge", "one class", "several targets", "several labels")
 def test_a_score_of_every_form_is_that_of_memory(case, model_of, given):
     X, y = case.rows()
     expected = model_of(case).score(X, y)
@@ -238,7 +243,7 @@ def test_a_weight_of_two_is_a_repeated_row_and_of_zero_none(case):
     X, y = case.rows()
     weight = np.random.default_rng(0).integers(0, 3, len(y))
     weighted = case.fit(X, y, weight.astype(float))
-    repeated = case.fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    repeated = case.fit(np.repeat(X, weight, axis=0), np.repeat(y, weight, axis=0))
     case.same(scores(weighted, X), scores(repeated, X))
 
 

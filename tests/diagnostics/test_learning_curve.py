@@ -7,7 +7,15 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from dask_odm import ODMClassifier, ODMRegressor, Store, learning_curve
+from dask_odm import (
+    MDDRidge,
+    ODMClassifier,
+    ODMClassifierCV,
+    ODMRegressor,
+    ODMRegressorCV,
+    Store,
+    learning_curve,
+)
 from dask_odm.diagnostics.learning_curve import LearningCurve
 from dask_odm.errors import InputError
 from small_problems import blobs
@@ -75,9 +83,47 @@ def test_a_store_and_groups(rows, tmp_path):
         learning_curve(MODEL, store, groups=groups)
 
 
-def test_a_regressor_has_no_curve(rows):
-    with pytest.raises(InputError, match="are of an ODMClassifier"):
-        learning_curve(ODMRegressor(), *rows)
+@pytest.mark.parametrize("several", [False, True])
+def test_numbers_and_matrices_of_labels_have_curves(rows, several):
+    X, y = rows
+    y = X[:, 0] * 5.0 + y
+    y = np.column_stack([y, X[:, 1]]) if several else y
+    model = ODMRegressor(gamma=0.1, solver="exact")
+    found = learning_curve(model, X, y, shares=(0.1, 1.0))
+    assert found.scores[1] == pytest.approx(clone(model).set_params(loo=True).fit(X, y).loo_score_)
+    errors = learning_curve(model, X, y, scoring="neg_root_mean_squared_error", shares=(0.1, 1.0)).scores
+    assert errors[0] < errors[1] < 0.0
+    if several:
+        labels = (y > 0).astype(int)
+        of_labels = learning_curve(MODEL, X, labels, shares=(1.0,)).scores
+        assert of_labels == clone(MODEL).set_params(loo=True).fit(X, labels).loo_score_
+
+
+def test_a_search_has_the_curve_of_what_it_found(rows):
+    X, y = rows
+    for search in (
+        ODMClassifierCV("rbf", gammas=[0.1], lams=[100.0], upsilons=[0.2], thetas=[0.3], scale="minmax"),
+        ODMRegressorCV("rbf", gammas=[0.1], lams=[100.0], scale="minmax"),
+    ):
+        with pytest.raises(InputError, match=f"of one setting: fit the {type(search).__name__} before"):
+            learning_curve(search, X, y)
+        plain = ODMClassifier(theta=0.3) if isinstance(search, ODMClassifierCV) else ODMRegressor()
+        plain.set_params(gamma=0.1, lam=100.0, scale="minmax", loo=True)
+        found = learning_curve(search.fit(X, y), X, y, shares=(1.0,))
+        assert found.scores == pytest.approx(plain.fit(X, y).loo_score_)
+
+
+def test_what_has_no_left_out_scores_has_no_curve(rows):
+    with pytest.raises(InputError, match=r"are of an ODMClassifier or ODMRegressor. Got MDDRidge"):
+        learning_curve(MDDRidge(), *rows)
+
+
+def test_lam_of_a_store_is_that_of_all_its_rows(rows, tmp_path):
+    X, y = rows
+    store = store_of(tmp_path / "a.zarr", X, y)
+    drawn = store.sample(200, np.random.RandomState(0).randint(2**31 - 1))
+    few = clone(MODEL).set_params(lam=50.0, loo=True).fit(*drawn)
+    assert learning_curve(MODEL, store, max_rows=200, shares=(1.0,)).scores == few.loo_score_
 
 
 @pytest.mark.parametrize("shares", [(), (0.0, 1.0), (0.5, 0.5), (1.0, 0.5), (0.5, 1.5)])

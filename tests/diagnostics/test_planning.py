@@ -74,8 +74,9 @@ def test_more_workers_take_less_time_and_more_of_it_is_lost(solver: str) -> None
     assert plan(solver, 10**9, enough + 1).efficiency < ENOUGH
 
 
+@pytest.mark.parametrize("real", [False, True])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_memory_is_what_a_fit_asks_for(solver: str, client: Any, tmp_path: Any, monkeypatch: Any) -> None:
+def test_memory_is_what_a_fit_asks_for(solver: str, real: bool, client: Any, tmp_path: Any, monkeypatch: Any) -> None:
     asked = []
     require = Cluster.require
 
@@ -86,8 +87,8 @@ def test_memory_is_what_a_fit_asks_for(solver: str, client: Any, tmp_path: Any, 
 
     monkeypatch.setattr(Cluster, "require", record)
     with dask.config.set({"dask_odm.read-into-memory": 0}):
-        planning._fitted(solver, 3000, 7, str(tmp_path))
-    found = planned(solver, Costs(0.0, 1e-6, 1.0, 1.0), MACHINE, Asked(3000, 7, 2, 10**9))
+        planning._fitted(solver, 3000, 7, str(tmp_path), real)
+    found = planned(solver, Costs(0.0, 1e-6, 1.0, 1.0), MACHINE, Asked(3000, 7, 2, 10**9, real))
     assert found.worker_bytes == int((MACHINE.worker + max(asked)) / USABLE)
     assert found.fits
 
@@ -97,10 +98,11 @@ def test_what_does_not_fit_says_so() -> None:
     assert not plan("landmark", 10**9, 200, memory=4 * 10**8).fits
 
 
+@pytest.mark.parametrize("real", [False, True])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_costs_are_of_this_machine(solver: str, monkeypatch: Any) -> None:
+def test_costs_are_of_this_machine(solver: str, real: bool, monkeypatch: Any) -> None:
     monkeypatch.setitem(planning.NUMBERS, solver, (40_000, 8_000))
-    found = measured_costs(solver, 4)
+    found = measured_costs(solver, 4, real=real)
     assert found.row > 0
     assert found.passes >= 1
     assert found.fixed >= 0

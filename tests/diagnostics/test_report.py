@@ -14,14 +14,14 @@ import pytest
 import xarray as xr
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import precision_score, r2_score, recall_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 import dask_odm as odm
-from cli.running import run
+from cli.running import run, run_json
 from dask_odm.diagnostics import maps
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
@@ -354,6 +354,101 @@ def test_in_the_shell_and_what_it_refuses(store, tmp_path):
     with pytest.raises(InputError, match="no folder"):
         odm.report(model, store, tmp_path / "nowhere" / "page.html")
     assert len(list(tmp_path.iterdir())) == 2, "nothing else is left"
+
+
+@pytest.fixture(scope="module")
+def of_several():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    return X, X @ rng.normal(size=(4, 3)) * [1.0, 10.0, 0.1] + rng.normal(size=(400, 3))
+
+
+def test_several_labels_have_a_line_each(of_several, tmp_path):
+    X, y = of_several
+    named = pd.DataFrame(y > 0, columns=[HOSTILE[0], "b", "c"])
+    model = odm.ODMClassifier(loo=True).fit(X[:300], named[:300]).tune_threshold("f1")
+    page = reported(model, (X[300:], named[300:]), tmp_path)
+    assert page.headings == ["What was learned", "How good it is", "By label", "Steps of the fit"]
+    true, found, values = named.to_numpy()[300:], model.predict(X[300:]), model.decision_function(X[300:])
+    assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(X[300:], true), abs=1e-4)
+    areas = [roc_auc_score(true[:, j], values[:, j]) for j in range(3)]
+    for j, name in enumerate(named):
+        scores = [precision_score(true[:, j], found[:, j]), recall_score(true[:, j], found[:, j]), areas[j]]
+        expected = [true[:, j].sum(), *scores, model.threshold_[j]]
+        assert numbers(page, name, 5) == pytest.approx(expected, abs=1e-3)
+    first = (tmp_path / "report.html").read_text(encoding="utf-8").split("<main>")[0]
+    assert f"<strong>{min(areas):.3f}</strong>" in first
+    assert "1 label" not in first
+    assert "3 labels, on rows in memory" in first
+
+
+def test_several_targets_have_a_line_each_and_residuals_of_the_worst(of_several, tmp_path):
+    X, y = of_several
+    table = pd.DataFrame(X, columns=list("abcd")).assign(word=np.where(X[:, 0] > 0, "up", "down"))
+    model = odm.ODMRegressor(gamma=0.1, loo=True).fit(table[:300], y[:300], np.arange(300) % 2 + 1.0)
+    table, y = table[300:], y[300:]
+    page = reported(model, (table, pd.DataFrame(y, columns=["u", "v", "w"])), tmp_path)
+    each = r2_score(y, model.predict(table), multioutput="raw_values")
+    assert numbers(page, "R²", 1)[0] == pytest.approx(np.mean(each), abs=1e-3)
+    assert page.headings[2:-1] == ["By target", "Predictions", "Intervals"]
+    low, high = np.moveaxis(model.predict_interval(table, coverage=0.9), -1, 0)
+    held = ((low < y) & (y < high)).mean(axis=0)
+    for j, name in enumerate(["u", "v", "w"]):
+        line = numbers(page, name, 5)
+        assert [line[0], line[4]] == pytest.approx([each[j], held[j]], abs=1e-3)
+
+
+def test_cubes_have_a_map_of_each_target_and_of_each_label(of_several, tmp_path):
+    X, y = of_several
+    cube = xr.DataArray(X.reshape(20, 20, 4), dims=("y", "x", "feature"))
+    page = reported(odm.ODMRegressor().fit(X, y), cube, tmp_path)
+    assert page.headings[1:4] == ["Map of 0", "Map of 1", "Map of 2"]
+    model = odm.ODMClassifier().fit(X, y > 0)
+    page = reported(model, cube, tmp_path)
+    at = page.cells.index("with") + 1
+    assert int(page.cells[at]) == model.predict(X)[:, 0].sum()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_a_matrix_has_as_many_columns_as_the_model(of_several, tmp_path, columns):
+    X, y = of_several
+    other = np.column_stack([y, y])[:, :columns].squeeze()
+    for model in (odm.ODMRegressor().fit(X, y), odm.ODMClassifier().fit(X, y > 0)):
+        with pytest.raises(InputError, match=f"{columns} labels or targets a row, but the model predicts 3"):
+            odm.report(model, (X, other), tmp_path / "page.html")
+        with pytest.raises(InputError, match=r"is of one (target|label)\. The model predicts 3"):
+            odm.report(model, (X, (y > 0) * 1), tmp_path / "page.html", importance=True)
+
+
+def test_the_shell_judges_models_of_several_labels_and_targets(of_several, tmp_path):
+    X, y = of_several
+    y = np.where(np.arange(1200).reshape(400, 3) == 1198, np.nan, y)  # one row is not known
+    known = ~np.isnan(y).any(axis=1)
+    for name, kind, values in (
+        ("labels", odm.ODMClassifier, np.where(known[:, None], y > 0, y)),
+        ("numbers", odm.ODMRegressor, y),
+    ):
+        rows = store_of(tmp_path / f"{name}.zarr", X, values, real=True, weight=np.arange(400) % 3 + 1.0)
+        model = kind(loo=True, gamma=0.1).fit(X[known], values[known])
+        model.save(tmp_path / f"{name}-model.zarr")
+        given = tmp_path / f"{name}-model.zarr", rows.path
+        found = run_json("evaluate", *given, "--pictures", tmp_path / name)
+        score = "accuracy" if name == "labels" else "r2"
+        assert found["rows"] == 399
+        weight = (np.arange(400) % 3 + 1.0)[known]
+        assert found[score] == pytest.approx(model.score(X[known], values[known], weight))
+        assert model.score(rows) == pytest.approx(found[score])
+        assert len(found["pictures"]) == (2 if name == "numbers" else 3)
+        scoring = "f1_macro" if name == "labels" else "neg_mean_absolute_error"
+        told = run("evaluate", *given, "--scoring", scoring).stdout
+        assert told.splitlines()[0].split()[0] == name[:5].replace("numbe", "target")
+        curve = run_json("curve", *given, "--scoring", scoring)
+        assert (curve["points"][-1][0], curve["scoring"]) == (399, scoring)
+        run("report", *given, tmp_path / f"{name}.html")
+    moved = tmp_path / "moved.zarr"
+    told = run("calibrate", tmp_path / "labels-model.zarr", tmp_path / "labels.zarr", moved, "--threshold", "f1").stdout
+    tuned = odm.load_model(moved).threshold_
+    assert told.strip().endswith("its boundary moved by " + ", ".join(f"{each:.3g}" for each in tuned))
 
 
 def test_a_pipeline_over_a_store_and_over_rows_in_memory(store, tmp_path):

@@ -298,7 +298,7 @@ def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, cap
     assert address in caplog.text
 
 
-@pytest.mark.parametrize("method", ["compute", "persist", "submit"])
+@pytest.mark.parametrize("method", ["get", "submit"])
 def test_an_interrupt_while_tasks_are_sent_leaves_none_of_them(client, monkeypatch, method):
     """Their futures live on with the traceback, as in a notebook; a task that has begun is not cut short."""
     cluster, whole = Cluster.current(), getattr(Client, method)
@@ -307,11 +307,10 @@ def test_an_interrupt_while_tasks_are_sent_leaves_none_of_them(client, monkeypat
         futures = whole(*arguments, **options)
         raise KeyboardInterrupt(len(str(futures)))
 
-    tasks = [delayed(time.sleep)(2, dask_key_name=f"{method}-{uuid4().hex}-{i}") for i in range(3)]
+    keys = [f"{method}-{uuid4().hex}-{i}" for i in range(3)]
     send = {
-        "compute": lambda: list(cluster.results(tasks)),
-        "persist": lambda: cluster.persist(tasks),
-        "submit": lambda: cluster.submit(tasks[0].key, None, time.sleep, 2),
+        "get": lambda: cluster.started(dict.fromkeys(keys, (time.sleep, 2)), keys),
+        "submit": lambda: cluster.submit(keys[0], None, time.sleep, 2),
     }
     with monkeypatch.context() as patch:
         patch.setattr(Client, method, interrupted)

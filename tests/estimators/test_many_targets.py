@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dask.array as da
+import dask.config
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy.sparse import csr_array
+from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, roc_auc_score
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
-from dask_odm import InputError, ODMClassifier, ODMRegressor, load_model
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, ODMRegressor, ODMRegressorCV, ingest, load_model
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.predictions import write_predictions
+from dask_odm.engine.passes import StorePasses
 from dask_odm.solvers import Landmark
+from faults.table import raises
 from small_stores import store_of
 
 TIGHT = {"tol": 1e-13, "random_state": 0}
@@ -87,8 +94,6 @@ def test_a_constant_target_is_predicted_beside_others(rows):
 
 
 def test_intervals_of_several_targets_are_for_rows_in_memory(rows):
-    import dask.array as da
-
     X, Y = rows
     model = ODMRegressor(**WAYS["exact"], loo=True).fit(X, Y)
     with pytest.raises(InputError, match="intervals of several targets are for rows in memory"):
@@ -161,9 +166,6 @@ def test_a_label_of_all_rows_or_none_is_learned_beside_others(labelled, weights)
 
 
 def test_lazy_rows_and_cubes_have_matrices_of_labels(labelled):
-    import dask.array as da
-    import xarray as xr
-
     X, Y = labelled
     model = in_ways("exact", loo=True).fit(X, Y)
     lazy = da.from_array(X, chunks=(150, 4))
@@ -201,9 +203,57 @@ def test_labels_that_cannot_be_learned_are_refused(labelled, change, y, message)
 def test_what_is_for_one_label_a_row_is_refused_for_several(labelled):
     X, Y = labelled
     model = in_ways("exact", loo=True).fit(X, Y)
-    for ask in (model.tune_threshold, model.loo_score, lambda: model.predict_set(X), lambda: model.calibrate(X, Y)):
+    for ask in (lambda: model.predict_set(X), lambda: model.calibrate(X, Y)):
         with pytest.raises(InputError, match="is for one label a row"):
             ask()
+    for y in (Y[:, :2], Y[:, 0]):
+        with pytest.raises(InputError, match=r"y must have shape \(400, 3\)"):
+            model.score(X, y)
+
+
+def test_left_out_rows_are_scored_by_any_scorer(labelled, rows):
+    X, Y = labelled
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    model = in_ways("exact", loo=True).fit(X, Y, weight)
+    counted = {"sample_weight": weight[weight > 0]}
+    own, values = Y[weight > 0], model.loo_decision_function_[weight > 0]
+    assert model.loo_score() == pytest.approx(model.loo_score_)
+    assert model.loo_score(["f1_macro", "roc_auc", "average_precision"]) == pytest.approx(
+        {
+            "f1_macro": f1_score(own, values > 0, average="macro", **counted),
+            "roc_auc": roc_auc_score(own, values, **counted),
+            "average_precision": average_precision_score(own, values, **counted),
+        }
+    )
+    two = in_ways("exact", loo=True).fit(X, Y[:, :2])
+    assert two.loo_score("roc_auc") == pytest.approx(roc_auc_score(Y[:, :2], two.loo_decision_function_))
+    numbers = ODMRegressor(**WAYS["exact"], loo=True).fit(*rows, weight)
+    assert numbers.loo_score() == pytest.approx(numbers.loo_score_)
+    expected = mean_absolute_error(rows[1][weight > 0], numbers.loo_prediction_[weight > 0], **counted)
+    assert numbers.loo_score("neg_mean_absolute_error") == pytest.approx(-expected)
+
+
+def test_each_label_has_a_threshold_of_its_own(labelled, tmp_path):
+    X, Y = labelled
+    Y = np.column_stack([Y, np.zeros(len(X))])
+    model = in_ways("exact", loo=True).fit(X, Y)
+    odds = model.predict_proba(X)
+    model.tune_threshold("f1")
+    for j, y in enumerate(Y.T[:3]):
+        alone = in_ways("exact", loo=True).fit(X, y).tune_threshold("f1")
+        assert model.threshold_[j] == pytest.approx(alone.threshold_)
+        np.testing.assert_array_equal(model.predict(X)[:, j], alone.predict(X))
+    assert model.threshold_[3] == 0.0, "no row has the label"
+    assert model.loo_score_ == np.mean(((model.loo_decision_function_ > 0) == Y).all(axis=1))
+    np.testing.assert_allclose(model.predict_proba(X), odds, atol=1e-12)
+    model.save(tmp_path / "model.zarr")
+    held = load_model(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(held.threshold_, model.threshold_)
+    np.testing.assert_allclose(held.predict_proba(X), odds, atol=1e-12)
+    shares = held.tune_threshold(0.3, X, Y).predict(X).mean(axis=0)
+    np.testing.assert_allclose(shares[:3], 0.3, atol=0.005)
+    with pytest.raises(InputError, match="a threshold changes what is predicted"):
+        model.tune_threshold("roc_auc")
 
 
 def test_a_store_is_predicted_and_not_judged(labelled, tmp_path):
@@ -211,16 +261,127 @@ def test_a_store_is_predicted_and_not_judged(labelled, tmp_path):
     model, store = in_ways("exact").fit(X, Y), store_of(tmp_path / "a.zarr", X.astype(np.float32), Y[:, 0])
     write_predictions(model, store, tmp_path / "found.csv")
     assert (tmp_path / "found.csv").read_text().splitlines()[0] == "label 0,label 1,label 2"
-    with pytest.raises(InputError, match="several labels a row, but a store holds one"):
+    with pytest.raises(InputError, match=r"is for one label a row; score and dask_odm\.report"):
         evaluate(model, store)
 
 
-def test_lazy_targets_of_several_columns_are_refused(rows):
-    import dask.array as da
+@pytest.fixture
+def over_passes(monkeypatch):
+    """Stores are learned pass by pass, however small they are."""
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
 
+
+def alone_over(store, labels):
+    """The views of a store with one of its targets each."""
+    return [store.of_target(i, as_label=labels) for i in range(store.targets)]
+
+
+@each_way
+@pytest.mark.usefixtures("over_passes")
+def test_targets_of_a_store_are_one_machine_each(rows, way, tmp_path):
     X, Y = rows
-    with pytest.raises(InputError, match="Several targets are learned from rows in memory"):
-        ODMRegressor().fit(da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=(100, 3)))
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    Y = np.where(np.arange(1200).reshape(Y.shape) % 77 == 1, np.nan, Y)  # a row without a target takes no part
+    store = store_of(tmp_path / "a.zarr", X, Y, weight=weight, real=True)
+    model = ODMRegressor(**WAYS[way], **TIGHT, loo=True).fit(store)
+    alone = [ODMRegressor(**WAYS[way], **TIGHT, loo=True).fit(one) for one in alone_over(store, False)]
+    values = np.column_stack([each.predict(X) for each in alone])
+    np.testing.assert_allclose((model.predict(store).compute() - values) / np.nanstd(Y, axis=0), 0.0, atol=1e-6)
+    left = np.column_stack([each.loo_prediction_ for each in alone])
+    np.testing.assert_allclose(model.loo_prediction_ / np.nanstd(Y, axis=0), left / np.nanstd(Y, axis=0), atol=1e-6)
+    known = ~np.isnan(Y).any(axis=1)
+    assert model.score(store) == pytest.approx(model.score(X[known], Y[known], weight[known]))
+
+
+@each_way
+@pytest.mark.parametrize("weights", [None, "balanced"])
+@pytest.mark.usefixtures("over_passes")
+def test_labels_of_a_store_are_one_machine_each(labelled, way, weights, tmp_path):
+    X, Y = labelled
+    store = store_of(tmp_path / "a.zarr", X, Y, weight=np.arange(len(X)) % 3.0, real=True)
+    model = in_ways(way, class_weight=weights).fit(store)
+    alone = [in_ways(way, class_weight=weights).fit(one) for one in alone_over(store, True)]
+    values = np.column_stack([each.decision_function(X) for each in alone])
+    np.testing.assert_allclose(model.decision_function(store).compute(), values, atol=1e-6)
+    np.testing.assert_array_equal(model.predict(store), values > 0)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.score(store) == pytest.approx(model.score(X, Y, np.arange(len(X)) % 3.0))
+
+
+@pytest.mark.usefixtures("over_passes")
+def test_targets_of_a_store_share_their_passes(rows, tmp_path, monkeypatch):
+    X, Y = rows
+    settings = {"gamma": 0.3, "solver": Landmark(80, choice="uniform"), "random_state": 0}
+    ran = []
+    run = StorePasses.run
+
+    def counted(self, *given, **more):
+        ran.append(0)
+        return run(self, *given, **more)
+
+    monkeypatch.setattr(StorePasses, "run", counted)
+    counts = []
+    for name, several in (("two", Y[:, :2]), ("eight", np.column_stack([Y, Y**2, Y[:, :2] ** 3]))):
+        ODMRegressor(**settings).fit(store_of(tmp_path / f"{name}.zarr", X, several, real=True))
+        counts.append(len(ran))
+        ran.clear()
+    assert counts[1] < 2 * counts[0]
+
+
+@pytest.mark.usefixtures("over_passes")
+@pytest.mark.parametrize("form", ["array", "frame", "table"])
+def test_lazy_targets_of_several_columns_are_learned(rows, form):
+    X, Y = rows
+    names = list("abcd")
+    table = pd.DataFrame(X, columns=names)
+    if form == "table":
+        table = table.assign(d=np.where(X[:, 3] > 0, "up", "down"))
+    settings = WAYS["exact"] | TIGHT
+    lazy = dd.from_pandas(table, npartitions=3), dd.from_pandas(pd.DataFrame(Y), npartitions=2)
+    if form == "array":
+        table, lazy = X, (da.from_array(X, chunks=(150, 2)), da.from_array(Y, chunks=(100, 2)))
+    model = ODMRegressor(**settings).fit(*lazy)
+    expected = ODMRegressor(**settings).fit(table, Y).predict(table)
+    np.testing.assert_allclose(model.predict(table), expected, rtol=1e-3)
+    assert model.predict(lazy[0]).shape[1] == 3
+
+
+@pytest.mark.parametrize("limit", [100, "256MiB"])
+@pytest.mark.parametrize("way", ["memory", "lazy", "turned"])
+def test_a_cube_has_several_targets(rows, way, limit, tmp_path, monkeypatch):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": limit})
+    X, Y = rows[0].copy(), rows[1].copy()
+    X[25, 1], Y[47, 2] = np.nan, np.nan
+    kept = ~(np.isnan(X).any(axis=1) | np.isnan(Y).any(axis=1))
+    cube = xr.DataArray(X.reshape(20, 20, 4), dims=("y", "x", "band"))
+    targets = xr.DataArray(Y.reshape(20, 20, 3), dims=("y", "x", "target"))
+    if way == "lazy":
+        cube, targets = cube.chunk(y=10, x=15), targets.chunk(y=7, target=1)
+    elif way == "turned":
+        targets = targets.transpose("target", "x", "y")
+    settings = WAYS["exact"] | TIGHT
+    model, expected = ODMRegressor(**settings).fit(cube, targets), ODMRegressor(**settings).fit(X[kept], Y[kept])
+    found = model.predict(cube)
+    assert found.dims == ("y", "x", "target")
+    np.testing.assert_allclose(np.asarray(found).reshape(-1, 3)[kept], expected.predict(X[kept]), rtol=1e-3, atol=1e-3)
+    assert model.score(cube, targets) == pytest.approx(expected.score(X[kept], Y[kept]))
+    held = ingest((cube, targets), tmp_path / "a.zarr")
+    assert (held.rows, held.targets) == (kept.sum(), 3)
+    with pytest.raises(InputError, match="per_class draws rows of each class, and y has several columns"):
+        ingest((cube, targets), tmp_path / "b.zarr", per_class=3)
+
+
+@pytest.mark.parametrize("limit", [100, "256MiB"])
+def test_estimators_of_one_target_refuse_several(rows, limit, tmp_path, monkeypatch):
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": limit})
+    X, Y = rows
+    store = store_of(tmp_path / "a.zarr", X, Y, real=True)
+    for estimator in (ODMRegressorCV(), ODMClassifierCV()):
+        with pytest.raises(InputError, match="y should be a 1d array"):
+            estimator.fit(da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=(100, 3)))
+        raises("Several labels per row", lambda estimator=estimator: estimator.fit(store))
+    with pytest.raises(InputError, match="which must be 0 or 1"):
+        ODMClassifier().fit(store)
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from cli.running import run
@@ -346,6 +347,19 @@ def test_no_metric_is_learned_of_few_rows_nor_where_it_does_not_fit_into_memory(
 def test_groups_that_fall_into_one_half_cannot_both_learn_a_metric_and_judge_it():
     with pytest.raises(InputError, match="give more groups"):
         search_of(metric="diagonal", random_state=1).fit(X, Y, groups=np.arange(300) % 3)
+
+
+@pytest.mark.parametrize("rows", [(2000, 8000), (100, 140)], ids=["sample", "whole"])
+@pytest.mark.parametrize("scale", [2.0**-20, 2.0**10])
+def test_what_is_found_does_not_depend_on_the_scale_of_weights(scale, rows, monkeypatch):
+    monkeypatch.setattr(search_samples, "TUNING", replace(search_samples.TUNING, rows=rows))
+    weight = np.random.default_rng(0).uniform(0.5, 1.5, 300)
+    search = search_of(lams=None)
+    found = clone(search).fit(*NOISY, weight)
+    scaled = search.fit(*NOISY, scale * weight)
+    assert scaled.best_params_ == found.best_params_
+    assert scaled.nested_score_ == found.nested_score_
+    np.testing.assert_array_equal(scaled.cv_results_["iter"], found.cv_results_["iter"])
 
 
 def test_large_data_are_tried_whole(monkeypatch):

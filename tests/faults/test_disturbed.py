@@ -24,7 +24,7 @@ from tries.things import FAMILIES, Family
 
 from dask_odm import MDDRidge, ODMClassifier, ingest
 from dask_odm.datasets import make_shells
-from dask_odm.diagnostics.maps import map_of
+from dask_odm.diagnostics.maps import maps_of
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import ClusterError
@@ -136,15 +136,15 @@ def test_work_that_is_waited_for(threads, way, ask):
 
     STARTED.clear()
     ENOUGH.clear()
-    task = delayed(wait)(dask_key_name=f"wait-{uuid4().hex}")
+    name = f"wait-{uuid4().hex}"
     with Client(threads.cluster) as client, ThreadPoolExecutor(1) as other:
         cluster = Cluster.current()
         done = other.submit(disturb)
         with pytest.raises(ClusterError) as caught:
             {
-                "results": lambda: list(cluster.results([task])),
+                "results": lambda: list(cluster.done(cluster.started({name: (wait,)}, [name]))),
                 "each": lambda: cluster.each(wait, [(0,)], "wait"),
-                "score": lambda: computed(task),
+                "score": lambda: computed(delayed(wait)(dask_key_name=name)),
             }[ask]()
         done.result(30)
     check(WAYS[way], str(caught.value))
@@ -169,8 +169,8 @@ def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
                 lambda: model.fit(X, y, groups=lazy[1]),
                 lambda: ingest(lazy, tmp_path / "lazy.zarr"),
                 lambda: ingest((frame, y), tmp_path / "lazy.zarr"),
-                lambda: map_of(fitted[0], cube),
-                lambda: map_of(fitted[1], cube),
+                lambda: maps_of(fitted[0], cube),
+                lambda: maps_of(fitted[1], cube),
             ):
                 raises(row, call)
             ingest((X, y), tmp_path / "held.zarr")  # asks no worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import logging
 import pickle
@@ -144,3 +145,25 @@ def test_an_interrupt_does_not_wait_for_the_compiler(monkeypatch):
     compiler_may_end.set()
     assert ended.wait(60)
     assert loop(1.0) == 2.0, "it is compiled all the same"
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_looked_for_while_a_loop_is_compiled(collects, monkeypatch):
+    loop = jit.Loop(lambda x: x + 1.0, nogil=True)
+    compiler = loop.made()._compiler
+    compile_for = compiler.compile
+    seen = []
+
+    def watched(*arguments):
+        seen.append(gc.isenabled())
+        return compile_for(*arguments)
+
+    monkeypatch.setattr(compiler, "compile", watched)
+    if not collects:
+        gc.disable()
+    try:
+        assert loop(1.0) == 2.0
+        assert seen == [False]
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()

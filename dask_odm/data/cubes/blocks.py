@@ -140,13 +140,13 @@ def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
     )
 
 
-def labelled_rows(labels: Array, nodata: Any = None) -> tuple[Array, Array]:
-    """Return the positions (n,) of the rows of a block that have a label, and the labels (n,)."""
-    flat = unmasked(labels, labels=True).reshape(-1)
-    known = _are_labels(flat)
+def labelled_rows(labels: Array, nodata: Any = None, targets: tuple[int, ...] = ()) -> tuple[Array, Array]:
+    """Return the positions (n,) of the rows of a block that have a label, and the labels (n,), or (n, targets)."""
+    flat = unmasked(labels, labels=True).reshape(-1, *targets)
+    known = _are_labels(flat.reshape(-1)).reshape(flat.shape)
     if nodata is not None:
         known &= flat != nodata
-    positions = np.flatnonzero(known)
+    positions = np.flatnonzero(known.all(axis=1) if targets else known)
     return positions.astype(np.min_scalar_type(len(flat))), flat[positions]  # tasks carry positions, so they are small
 
 

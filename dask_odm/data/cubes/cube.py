@@ -143,16 +143,21 @@ def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable], features: 
     Dataset without one, such as a map projection, are no features.
     """
     for name, variable in _variables(X, rows).items():
-        _require_numbers(variable, name)
+        if variable.dtype.kind not in "biuf":
+            called = "X" if name is None else f"variable {name!r} of X"
+            raise InputError(
+                f"{called} holds no numbers, but {variable.dtype}; leave it out (X.drop_vars), or encode it as numbers."
+            )
     X = _lazy_if_on_disk(X, rows)
     held = _variables(X, rows)
     dimensions = _in_order(held.values(), rows)
     sizes = {d: X.sizes[d] for d in dimensions}
-    own = {name: _own(v, dimensions, features) for name, v in held.items()}
+    ordered = {name: dict.fromkeys((*features, *v.dims)) for name, v in held.items()}
+    own = {name: tuple(d for d in ordered[name] if d in v.dims and d not in dimensions) for name, v in held.items()}
     of_rows = [name for name, v in X.coords.items() if set(v.dims) <= set(dimensions)]
     single = all(v.dtype == np.float32 for v in held.values())
     return Cube(
-        arrays=tuple(v.set_dims({**sizes, **_sizes(v, own[name])}).data for name, v in held.items()),
+        arrays=tuple(v.set_dims(sizes | {d: v.sizes[d] for d in own[name]}).data for name, v in held.items()),
         dimensions=dimensions,
         shape=tuple(sizes.values()),
         feature_dimensions=tuple(dict.fromkeys(d for each in own.values() for d in each)),
@@ -210,29 +215,12 @@ def _without_chunks_on_disk(coordinates: xr.Dataset) -> xr.Dataset:
     return coordinates.assign_coords(lazy)
 
 
-def _own(variable: xr.Variable, rows: Sequence[Hashable], order: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """Return the dimensions of a variable that hold features, those in ``order`` first."""
-    return tuple(d for d in dict.fromkeys((*order, *variable.dims)) if d in variable.dims and d not in rows)
-
-
-def _sizes(variable: xr.Variable, dimensions: Sequence[Hashable]) -> dict[Hashable, int]:
-    return {d: variable.sizes[d] for d in dimensions}
-
-
 def _grid_mapping(variables: Collection[xr.Variable]) -> str | None:
     for variable in variables:
         name = variable.encoding.get("grid_mapping", variable.attrs.get("grid_mapping"))
         if isinstance(name, str):
             return name
     return None
-
-
-def _require_numbers(variable: xr.Variable, name: Any) -> None:
-    if variable.dtype.kind not in "biuf":
-        called = "X" if name is None else f"variable {name!r} of X"
-        raise InputError(
-            f"{called} holds no numbers, but {variable.dtype}; leave it out (X.drop_vars), or encode it as numbers."
-        )
 
 
 def _names(X: Any, own: dict[Any, tuple[Hashable, ...]]) -> Array | None:

@@ -31,9 +31,9 @@ Compute = Callable[..., tuple[Any, ...]]
 class LabelledRows:
     """Rows of a cube that have a label and all features.
 
-    ``X`` (n, d), ``y`` (n,). ``columns`` are further values of each row, (n,), by name: "weight" and "groups", if there
-    are any. ``numbers`` (n,) are the rows' places among all rows of the cube, in C order. ``missing`` counts rows that
-    have a label, but miss a feature.
+    ``X`` (n, d), ``y`` (n,) or (n, targets). ``columns`` are further values of each row, (n,), by name: "weight" and
+    "groups", if there are any. ``numbers`` (n,) are the rows' places among all rows of the cube, in C order.
+    ``missing`` counts rows that have a label, but miss a feature.
     """
 
     X: Array
@@ -66,7 +66,7 @@ class LabelledRows:
 class _Part:
     """A block of a cube that has labels. Arrays and columns may be delayed.
 
-    ``positions`` (k,) are those of the labelled rows in the block, and ``labels`` (k,) their labels.
+    ``positions`` (k,) are those of the labelled rows in the block, and ``labels`` (k,) or (k, targets) their labels.
     """
 
     slices: tuple[slice, ...]
@@ -113,7 +113,8 @@ class LabelledCube:
             if column is not None
         }
         found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
-        if y.dtype.kind in "iu" and nodata_of(y) is None and "flag_values" not in y.attrs:
+        is_plain = found.parts[0].labels.ndim == 1 and nodata_of(y) is None and "flag_values" not in y.attrs
+        if y.dtype.kind in "iu" and is_plain:
             found._warn_of_zeros()
         return replace(found, words=words_of(y.attrs), name=None if y.name is None else str(y.name))
 
@@ -127,7 +128,8 @@ class LabelledCube:
         if not cube.is_lazy:
             columns = {name: compute(each)[0] if is_dask(each) else each for name, each in columns.items()}
         blocks = list(_blocks(cube, labels, columns))
-        found = _computed([_called(labelled_rows, (each.labels, nodata)) for each in blocks], compute)
+        targets = labels.shape[len(cube.shape) :]
+        found = _computed([_called(labelled_rows, (each.labels, nodata, targets)) for each in blocks], compute)
         parts = tuple(
             replace(block, positions=positions, labels=known)
             for block, (positions, known) in zip(blocks, found, strict=True)
@@ -185,7 +187,9 @@ class LabelledCube:
         How many miss a feature is logged at the end. Raises InputError if all do, and if the labels are a feature.
         """
         missing = 0
-        same = self._named_as_labels()
+        names = self.cube.feature_names
+        # the feature that is named as the labels, if there is one
+        same = [] if names is None or self.name is None else np.flatnonzero(names == self.name).tolist()
         for parts in self._batches():
             read = _computed([part.read(self.cube.blocks) for part in parts], compute)
             rows = [part.rows(self.cube.shape, *each) for part, each in zip(parts, read, strict=True)]
@@ -207,11 +211,6 @@ class LabelledCube:
                 "%d of %d labelled rows of the cube miss a feature, as under a cloud, and are left out. Predictions of "
                 "such rows are missing, too, and scores are of the others.", missing, self.count
             )  # fmt: skip
-
-    def _named_as_labels(self) -> list[int]:
-        """Return the places of features that are named as the labels; there is one at most."""
-        names = self.cube.feature_names
-        return [] if names is None or self.name is None else np.flatnonzero(names == self.name).tolist()
 
     def _batches(self) -> Iterator[list[_Part]]:
         """Yield the blocks that are read at once."""
@@ -240,7 +239,12 @@ def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array
 def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Part]:
     """Yield the blocks of a cube with their labels and columns: one of a cube in memory, else one for each chunk."""
     none = np.empty(0, dtype=np.int64)
-    chunks, arrays = _whole_features(cube)
+    chunks: tuple[tuple[int, ...], ...] = tuple((size,) for size in cube.shape)
+    arrays = cube.arrays
+    if cube.is_lazy:
+        chunks, arrays = cube.aligned()
+        # features in one chunk
+        arrays = tuple(each.rechunk(dict.fromkeys(range(len(chunks), each.ndim), -1)) for each in arrays)
     split = [_split(each, chunks) for each in (labels, *columns.values(), *arrays)]
     ends = [list(pairwise(accumulate(sizes, initial=0))) for sizes in chunks]
     for index in product(*[range(len(sizes)) for sizes in chunks]):
@@ -250,19 +254,11 @@ def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Pa
         yield _Part(slices, tuple(others[len(columns) :]), held, none, known)
 
 
-def _whole_features(cube: Cube) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-    """Return the chunks of the row dimensions, and the cube's arrays with these; features are in one chunk."""
-    if not cube.is_lazy:
-        return tuple((size,) for size in cube.shape), cube.arrays
-    chunks, arrays = cube.aligned()
-    return chunks, tuple(each.rechunk(dict.fromkeys(range(len(chunks), each.ndim), -1)) for each in arrays)
-
-
 def _split(array: Any, chunks: tuple[tuple[int, ...], ...]) -> Callable[[Any, Any], Any]:
     """Return a function that gives the block of ``array`` at an index of chunks, or between slices of entries."""
     if not is_dask(array):
         return lambda index, slices: array[slices]
-    delays = array.rechunk(dict(enumerate(chunks))).to_delayed()
+    delays = array.rechunk(dict.fromkeys(range(array.ndim), -1) | dict(enumerate(chunks))).to_delayed()
     last = (0,) * (array.ndim - len(chunks))
     return lambda index, slices: delays[(*index, *last)]
 

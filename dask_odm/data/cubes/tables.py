@@ -11,6 +11,8 @@ import xarray as xr
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
+TARGETS = ("target", "class")  # names of the dimension of several targets, or labels, as predictions have them
+
 
 def sample_dimension(
     X: xr.DataArray, y: Any, weight: Any, *, features: Hashable | None = None, count: int | None = None
@@ -60,8 +62,10 @@ def _along(X: xr.DataArray, column: Any, name: str) -> Any:
         return column
     sample = X.dims[0]
     others = [d for d in column.dims if d != sample]
-    if sample not in column.dims or any(column.sizes[d] != 1 for d in others):
-        raise InputError(f"{name} must have the dimension {sample!r} of X alone. Got {column.dims} instead.")
+    several = name == "y" and len(others) == 1 and others[0] in TARGETS
+    if sample not in column.dims or (not several and any(column.sizes[d] != 1 for d in others)):
+        beside = f", or with {TARGETS[0]!r}" if name == "y" else ""
+        raise InputError(f"{name} must have the dimension {sample!r} of X alone{beside}. Got {column.dims} instead.")
     column = column.transpose(sample, ...)
     if name != "y":  # of which scikit-learn warns
         column = column.isel(dict.fromkeys(others, 0), drop=True)

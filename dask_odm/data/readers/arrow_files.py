@@ -116,8 +116,7 @@ def _columns_of(schema: Any, reading: Reading) -> list[str]:
     index = set(filter(_INDEX.fullmatch, schema.names))
     with suppress(ValueError, KeyError, TypeError):  # no metadata, or such as another program wrote
         index.update(each for each in schema.pandas_metadata["index_columns"] if isinstance(each, str))
-    asked = [reading.label, reading.weight, reading.text_column, *reading.drop]
-    index.difference_update(each for each in asked if isinstance(each, str))
+    index.difference_update(each for each in reading.asked if isinstance(each, str))
     return [name for name in schema.names if name not in index]
 
 

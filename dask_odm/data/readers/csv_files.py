@@ -288,10 +288,7 @@ def _has_header(opening: _Opening, reading: Reading) -> bool:
     if reading.header is not None:
         return reading.header
     words = [field for field in opening.fields if not opening.is_number(field)]
-    named = any(
-        word.lower() in LABEL_NAMES or word in (reading.label, reading.weight, reading.text_column, *reading.drop)
-        for word in words
-    )
+    named = any(word.lower() in LABEL_NAMES or word in reading.asked for word in words)
     return named or len(words) == len(opening.fields)
 
 

@@ -1,19 +1,26 @@
-"""The labelled rows of an xarray cube as a source, or a sample of them. One block of the cube is read at a time."""
+"""The labelled rows of an xarray cube as a source, or a sample of them. One block of the cube is read at a time.
+
+A draw depends on a row's place in the cube and on the seed alone, so chunks and workers do not change the sample.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import xarray as xr
 
 from dask_odm.data.cubes.beside import beside_rows, row_dimensions
 from dask_odm.data.cubes.cube import cube_of
 from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
-from dask_odm.data.cubes.sampling import rows_per_class, share_of_rows
 from dask_odm.data.readers.sources import Columns, Reading, computed
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable
+from dask_odm.errors import InputError
+from dask_odm.linalg.rows import uniforms_of
+from dask_odm.typing import Array
 
 
 def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> TableSource:
@@ -47,8 +54,30 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
 def _drawn(labelled: LabelledCube, reading: Reading) -> Iterator[LabelledRows]:
     """Return the rows that are to be stored, batch by batch."""
     batches = labelled.batches(computed)
+    if reading.per_class is not None and labelled.parts[0].labels.ndim > 1:
+        raise InputError("per_class draws rows of each class, and y has several columns: draw by fraction instead.")
     if reading.per_class is not None:
-        return rows_per_class(batches, int(reading.per_class), reading.seed)
+        return _rows_per_class(batches, int(reading.per_class), reading.seed)
     if reading.fraction is not None:
-        return share_of_rows(batches, float(reading.fraction), reading.seed)
+        share = float(reading.fraction)
+        return (batch.taken(uniforms_of(batch.numbers, reading.seed) < share) for batch in batches)
     return batches
+
+
+def _rows_per_class(batches: Iterator[LabelledRows], count: int, seed: int) -> Iterator[LabelledRows]:
+    """Yield once the ``count`` rows of each class with the smallest draws, in the cube's order.
+
+    All rows of a class that has fewer are taken. At most these and one batch are in memory.
+    """
+    kept: list[LabelledRows] = []
+    for batch in batches:
+        both = LabelledRows.joined([*kept, batch])
+        kept = [both.taken(_smallest(both.y, uniforms_of(both.numbers, seed), count))]
+    for each in kept:
+        yield each.taken(np.argsort(each.numbers, kind="stable"))
+
+
+def _smallest(y: Array, draws: Array, count: int) -> Array:
+    """Return the positions of the ``count`` smallest draws of each class."""
+    ranks = pd.Series(draws).groupby(pd.factorize(y)[0]).rank(method="first")
+    return np.flatnonzero(ranks <= count)

@@ -45,6 +45,8 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
         raise InputError(f"block_bytes must be positive. Got {reading.block_bytes} instead.")
     if reading.label is True:
         reading = replace(reading, label=None)
+    if isinstance(reading.label, list | tuple) and len(reading.label) < 2:
+        reading = replace(reading, label=reading.label[0] if reading.label else False)
     _check_draws(reading)
     if reading.text is not None and not 1 <= reading.hash_size <= MAX_FEATURES:
         raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {reading.n_features} instead.")

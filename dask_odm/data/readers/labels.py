@@ -33,28 +33,34 @@ class LabelEncoder:
     Equal numbers are one class, and so are strings of the same letters. If labels were read from ``text``, their type
     follows from all of them, see `text_values`; otherwise each keeps its type. ``target`` is ``classes``, ``real``
     (numbers, kept as they are) or ``auto``: classes, until there are more than 100 different labels, all of them
-    numbers and some not whole; then they are real, from the first row on. ``is_real`` says what is known so far.
+    numbers and some not whole; then they are real, from the first row on. ``is_real`` says what is known so far. Labels
+    of several columns, which are refused unless they may be ``several``, are numbers whatever the target.
     """
 
     most_real_classes: ClassVar[int] = 100  # more different numbers, some not whole, are real targets
 
-    def __init__(self, *, text: bool, target: str = "classes") -> None:
+    def __init__(self, *, text: bool, target: str = "classes", several: bool = True) -> None:
         if target not in TARGETS:
             raise InputError(f"target must be one of {', '.join(map(repr, TARGETS))}. Got {target!r} instead.")
         self._text = text
         self._auto = target == "auto"
+        self._several = several
         self.is_real = target == "real"
         self._codes: dict[Any, int] = {}
         self.values: list[float] = []  # the number behind each code that was returned before labels became real
         self._all_whole = True
 
     def encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[Any]:
-        """Return codes of labels, int32 of shape (rows,), or the values of real targets, float64.
+        """Return codes of labels, int32 of shape (rows,), or the values of real targets, float64, (rows, targets) too.
 
         Raises InputError, with
         ``place``, if a label is missing or of a wrong type, there are more than 32767 different ones, or a real target
         is not finite.
         """
+        if labels.ndim > 1:
+            if not self._several:
+                raise InputError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
+            self.is_real = True
         if not self.is_real:
             codes = self._encode(labels, place)
             if not self.is_real:
@@ -98,17 +104,18 @@ class LabelEncoder:
         return self.is_real
 
     def _real(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[np.float64]:
-        if labels.dtype.kind in "iuf":
+        if labels.dtype.kind in ("biuf" if labels.ndim > 1 else "iuf"):
             values = labels.astype(np.float64)
         else:
-            numbers = (_number(plain_label(label), self._text) for label in labels)
+            numbers = (_number(plain_label(label), self._text) for label in labels.flat)
             values = np.array([np.nan if number is None else number for number in numbers], np.float64)
-        bad = ~np.isfinite(values)
-        if bad.any():
-            row = int(np.argmax(bad))
-            why = "labels so far are real targets, and " if self._auto else ""
+            values = values.reshape(labels.shape)
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            at = tuple(bad[0].tolist())
+            why = "labels so far are real targets, and " if self.values else ""
             raise InputError(
-                f"{place(row)}: {why}{_shown(labels[row])} is no finite number; choose another column with label= "
+                f"{place(at[0])}: {why}{_shown(labels[at])} is no finite number; choose another column with label= "
                 "(--label), or ingest the labels as classes, with target='classes' (--target classes)."
             )
         return values
@@ -159,7 +166,9 @@ def are_same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
 
 
 def missing_labels(labels: npt.NDArray[Any], *, text: bool) -> npt.NDArray[np.bool_]:
-    """Return a mask (rows,) of the labels that are None, NaN or NA, or blank fields of a ``text``."""
+    """Return a mask (rows,) of the labels that are None, NaN or NA, or blank fields of a ``text``, in any column."""
+    if labels.ndim > 1:
+        return np.asarray(pd.isna(labels).any(axis=1))
     if labels.dtype.kind in "biu":
         return np.zeros(len(labels), dtype=bool)
     if labels.dtype.kind == "f":

@@ -49,7 +49,7 @@ def lazy_source(
     where = where or "the dask array"
     require_matrix(where, X.shape)
     size = 0 if np.isnan(X.shape).any() else int(X.nbytes)
-    batches = partial(_batches, where, X.rechunk({1: -1}))
+    batches = partial(_batches, where, X)
     return table_of(
         where, names, X.shape[1], batches, y, reading, guess=False, label_name=label_name, size=size, labels=labels
     )
@@ -65,7 +65,7 @@ def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -
     label = reading.label
     weight = reading.weight
     is_set = isinstance(source, xr.Dataset)
-    if isinstance(label, int if is_set else int | str) and not isinstance(label, bool):
+    if isinstance(label, int | list | tuple if is_set else int | str | list | tuple) and not isinstance(label, bool):
         raise InputError(f"{where}: label={label!r}; name a variable of a Dataset, or give (X, y).")
     name = label if isinstance(label, str) else "y"
     if isinstance(source, xr.Dataset):
@@ -178,5 +178,6 @@ def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 def _delayed(lazy: Any) -> list[Any]:
     if isinstance(lazy, da.Array):  # optimising would rename what X and y share, and compute it twice
-        return list(lazy.to_delayed(optimize_graph=False).reshape(-1))
+        whole = lazy.rechunk(dict.fromkeys(range(1, lazy.ndim), -1))
+        return list(whole.to_delayed(optimize_graph=False).reshape(-1))
     return list(lazy.to_delayed())

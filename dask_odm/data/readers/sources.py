@@ -23,6 +23,8 @@ from dask_odm.printing import printable, quoted
 BLOCK_BYTES = STORE_CHUNK_BYTES // 2
 MAX_FEATURES = 10_000_000
 
+LabelColumns = str | int | bool | list[str | int] | tuple[str | int, ...] | None
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -30,7 +32,7 @@ class Reading:
 
     format: str | None = None
     n_features: int | None = None
-    label: str | int | bool | None = None  # None means that the reader finds it, False that there is none
+    label: LabelColumns = None  # None means that the reader finds it, False that there is none
     weight: Any = None
     header: bool | None = None
     drop: tuple[str | int, ...] = ()
@@ -55,6 +57,12 @@ class Reading:
     def text_column(self) -> str | int | None:
         """The column of texts."""
         return self.text.column if isinstance(self.text, TextRecipe) else self.text
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """The columns that the user names, whatever for."""
+        labels = self.label if isinstance(self.label, list | tuple) else [self.label]
+        return *labels, self.weight, self.text_column, *self.drop
 
     @property
     def hash_size(self) -> int:
@@ -209,11 +217,12 @@ class Columns:
     text: int | None = None  # of texts, which become all the features; all columns without a role are dropped
     numbers: tuple[int, ...] | None = None  # names of a frame's columns if all are numbers, which a store does not keep
     label_is_open: bool = False  # the user has not said which column has the labels, or that there are none
+    targets: tuple[int, ...] = ()  # in place of a label, if there are several
 
     @property
     def features(self) -> Sequence[int]:
         """Positions of the features; of all columns without a list, since there may be millions."""
-        others = {self.label, self.weight, *self.dropped} - {None}
+        others = {self.label, self.weight, *self.dropped, *self.targets} - {None}
         if not others:
             return range(self.count)
         return [i for i in range(self.count) if i not in others]
@@ -254,7 +263,7 @@ def choose_columns(
     where: str,
     names: Sequence[Any] | None,
     count: int,
-    label: str | int | bool | None,
+    label: LabelColumns,
     weight: str | int | None,
     *,
     guess: bool = True,
@@ -264,10 +273,10 @@ def choose_columns(
 ) -> Columns:
     """Find the columns of labels, weights and texts among ``count`` columns, and those that ``drop`` leaves out.
 
-    Columns are given by name or number (from 0; negative from the end). A ``label`` of False means none, and None means
-    none unless ``guess``: then it is the column named label, y, target or class (in any case), else the last, or with a
-    ``recipe`` none, since its rows may have no labels. ``where``
-    is the file or object in messages. Raises InputError if there is no such column or no feature beside label and
+    Columns are given by name or number (from 0; negative from the end). Several labels are targets, which are numbers.
+    A ``label`` of False means none, and None means none unless ``guess``: then it is the column named label, y, target
+    or class (in any case), else the last, or with a ``recipe`` none, since its rows may have no labels. ``where`` is
+    the file or object in messages. Raises InputError if there is no such column or no feature beside label and
     weight, or if two columns have one name.
     """
     texts = _texts(where, names)
@@ -294,6 +303,7 @@ def choose_columns(
     dropped = tuple(position("dropped", each) for each in drop)
     at_label = None
     guessed = False
+    targets = tuple(position("label", each) for each in (label if isinstance(label, list | tuple) else ()))
     if label is None and guess:
         among = [i for i in Columns(texts, count, None, at_weight, dropped=dropped).features if i != at_text]
         usual = [i for name in LABEL_NAMES if texts is not None for i in among if texts[i].lower() == name]
@@ -301,14 +311,14 @@ def choose_columns(
             usual = [i for i in usual if texts is not None and texts[i] not in recipe.names]
         guessed = not usual and recipe is None
         at_label = usual[0] if usual else among[-1] if among and guessed else None
-    elif label is not None and label is not False:
+    elif isinstance(label, str | int) and label is not False:
         at_label = position("label", label)
     if at_text is not None:
         if at_text in (at_label, at_weight, *dropped):
             raise InputError(f"{where}: the column of texts cannot be that of the labels or weights, or be dropped.")
-        dropped = tuple(i for i in range(count) if i not in (at_label, at_weight, at_text))
+        dropped = tuple(i for i in range(count) if i not in (at_label, at_weight, at_text, *targets))
     numbers = None if texts is not None or names is None else tuple(map(index, names))
-    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers, label is None)
+    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers, label is None, targets)
     _check(where, columns)
     return columns
 
@@ -328,9 +338,10 @@ def _check(where: str, columns: Columns) -> None:
         raise InputError(
             f"{where}: column {at} has no name; if it is a row number, leave it out with drop={at} (--drop {at})."
         )
-    if {columns.label, columns.weight} & set(columns.dropped):
+    roles = [each for each in (columns.label, columns.weight, *columns.targets) if each is not None]
+    if set(roles) & set(columns.dropped):
         raise InputError(f"{where}: a column that is dropped cannot be that of the labels or weights.")
-    same = columns.label is not None and columns.label == columns.weight
+    same = len(set(roles)) < len(roles)
     if not 1 <= len(columns.features) <= MAX_FEATURES or same:
         raise InputError(f"{where}: no feature columns beside label and weight, or too many.")
 

@@ -25,6 +25,7 @@ from dask_odm.data.readers.sources import (
     choose_columns,
     column_name,
     computed,
+    joined,
     narrow,
     not_finite,
     require_in_range,
@@ -66,7 +67,7 @@ class Batch:
     where: str
     end: int  # bytes of the source read, this batch included
     first: int = 0  # number of the first row in ``where``
-    y: npt.NDArray[Any] | None = None  # of shape (rows,), if labels are not a column of the table
+    y: npt.NDArray[Any] | None = None  # of shape (rows,) or (rows, targets), if labels are not columns of the table
     weight: npt.NDArray[Any] | None = None  # as y
     line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
     is_checked: bool = False  # the numbers have the type that was asked for, and none is infinite
@@ -134,7 +135,10 @@ class TableSource:
         self.n_features = len(self._features)
         if reading.columns is not None:
             self._by_recipe(reading.columns)
-        self.label_name = label_name if columns.label is None else columns.name(columns.label)
+        if isinstance(reading.label, list | tuple) and not columns.targets:
+            raise InputError(f"{description}: label names several columns, as of tables; pass (X, y).")
+        own = columns.targets if columns.label is None else [columns.label]
+        self.label_name = joined([columns.name(i) for i in own]) if own else label_name
         self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
         if reading.n_features not in (None, self.n_features):
             raise InputError(f"{description}: {self.n_features} features, but n_features is {reading.n_features}.")
@@ -178,7 +182,7 @@ class TableSource:
         columns = self._columns
         wanted = columns.features if columns.text is None and not self._codes else []
         wanted = wanted if self.is_table else wanted[:1]  # of an array, all are of one type
-        wanted = wanted if columns.weight is None else [*wanted, columns.weight]
+        wanted = [*wanted, *([] if columns.weight is None else [columns.weight]), *columns.targets]
         begin = 0
         sparsely: bool | None = None
         namesake = self._namesake
@@ -193,6 +197,8 @@ class TableSource:
                 if column is not None and len(column) != batch.table.rows:
                     raise InputError(f"{batch.where}: {what} has {len(column)} rows where X has {batch.table.rows}.")
             y = batch.y if columns.label is None else batch.table.labels(columns.label)
+            if columns.targets:
+                y = batch.table.numbers(columns.targets, 0, batch.table.rows)
             if is_copy and namesake is not None and y is not None:
                 is_copy = are_same(batch.table.labels(namesake), y)
             weight = batch.weight

@@ -180,12 +180,12 @@ def dense(rows: Any) -> npt.NDArray[Any]:
 
 
 def label_values(y: Any) -> npt.NDArray[Any]:
-    """Return labels of any array-like as an array of shape (rows,), see `plain_labels`."""
-    values = plain_labels(y)
+    """Return labels of any array-like as an array of shape (rows,), or (rows, targets), see `plain_labels`."""
+    values = plain_labels(y.toarray() if scipy.sparse.issparse(y) else y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if values.ndim != 1:
-        raise InputError(f"y has shape {values.shape}; labels must have shape (rows,).")
+    if values.ndim not in (1, 2):
+        raise InputError(f"y has shape {values.shape}; labels must have shape (rows,), or (rows, targets).")
     return values
 
 

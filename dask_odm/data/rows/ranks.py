@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +30,7 @@ def sampled_rows(width: float) -> int:
 def ranks_bytes(d: int, width: float) -> int:
     """Return the most bytes of the ranks of ``d`` columns of rows with ``width`` entries, and of their file."""
     found = min(d * quantiles(d), int(sampled_rows(width) * width))
-    return 2 * 16 * (found + 3 * d)
+    return 2 * 16 * (found + 3 * d) + 8 * (found + 35 * d)  # and what is searched
 
 
 def quantiles(d: int) -> int:
@@ -49,6 +49,7 @@ class Ranks:
     bounds: Array
     knots: Array
     levels: Array
+    _searched: dict[Any, tuple[Array, Array]] = field(init=False, repr=False, default_factory=dict)
     parts: ClassVar[tuple[str, ...]] = ("rank_bounds", "rank_knots", "rank_levels")
 
     @classmethod
@@ -68,8 +69,33 @@ class Ranks:
 
     def __call__(self, X: Array, out: Array, shift: Array, factor: Array) -> Array:
         """Write ``(levels − shift) · factor`` of the rows ``X`` (n, d) to ``out``, which may be X, and return it."""
-        _rank_rows(frozen(np.ascontiguousarray(X)), *self._tables, frozen(shift), frozen(factor), out)
+        if X.dtype not in self._searched:
+            self._searched[X.dtype] = self._searched_by(X.dtype)
+        searched = self._searched[X.dtype]
+        _rank_rows(frozen(np.ascontiguousarray(X)), *searched, *self._tables, frozen(shift), frozen(factor), out)
         return out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.bounds, self.knots, self.levels)
+
+    def _searched_by(self, dtype: Any) -> tuple[Array, Array]:
+        """Return where the table of each column starts, (d,), and all tables of knots as numbers of ``dtype``.
+
+        A table has 16 of the knots, and then all knots above the first, of which those are each 16th. NaN fill it up.
+        """
+        counts = np.diff(self.bounds)
+        sizes = 32 + (counts - 1) // 16 * 16
+        starts = np.cumsum(sizes) - sizes
+        reached = self.knots.astype(dtype)  # numbers of the rows reach the same knots if these are rounded up
+        reached = np.where(reached < self.knots, np.nextafter(reached, np.inf, dtype=dtype), reached)
+        tables = np.full(sizes.sum(), np.nan, dtype)
+        place = np.arange(len(reached)) - np.repeat(self.bounds[:-1], counts) - 1
+        first = np.repeat(starts, counts)
+        tables[(first + 16 + place)[place >= 0]] = reached[place >= 0]
+        each = place % 16 == 15
+        each &= place >= 0
+        tables[(first + place // 16)[each]] = reached[each]
+        return frozen(starts), frozen(tables)
 
     def entries(self, X: Any) -> Array:
         """Return the levels of the stored entries of a CSR array ``X`` (n, d), float64; zeros have 0."""
@@ -178,8 +204,8 @@ def _reached(typing: Any, knots: Any, at: Any, x: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         table, at, x = given
-        lanes = ir.VectorType(ir.DoubleType(), 16)
-        held = builder.load(builder.bitcast(builder.gep(table, [at]), lanes.as_pointer()), align=8)
+        lanes = ir.VectorType(x.type, 16)
+        held = builder.load(builder.bitcast(builder.gep(table, [at]), lanes.as_pointer()), align=4)
         nothing = ir.Constant(lanes, ir.Undefined)
         first = ir.Constant(ir.VectorType(ir.IntType(32), 16), None)
         each = builder.shuffle_vector(builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, first)
@@ -191,29 +217,24 @@ def _reached(typing: Any, knots: Any, at: Any, x: Any) -> Any:
 
 @compiled_in_order
 def _rank_rows(
-    X: Array, bounds: Array, knots: Array, levels: Array, shift: Array, factor: Array, out: Array
+    X: Array, starts: Array, tables: Array, bounds: Array, knots: Array, levels: Array, shift: Array, factor: Array,
+    out: Array,
 ) -> None:  # fmt: skip
     """Map some rows at a time, a column after the other: 16 of its knots tell which 16 others tell where a value is."""
     count = 512
-    x, at = np.empty(count), np.empty(count, np.int64)
-    coarse, fine = np.empty(16), np.empty(MOST_KNOTS + 15)
-    few, many = pointer(coarse), pointer(fine)
-    all_knots, all_levels = pointer(knots), pointer(levels)
+    x, at = np.empty(count, X.dtype), np.empty(count, np.int64)
+    searched, all_knots, all_levels = pointer(tables), pointer(knots), pointer(levels)
     for start in range(0, X.shape[0], count):
         rows = min(count, X.shape[0] - start)
         for j in range(X.shape[1]):
             last = bounds[j + 1] - 1
-            fine[:] = np.nan
-            for q in range(last - bounds[j]):
-                fine[q] = knots[bounds[j] + 1 + q]
-            for q in range(16):
-                coarse[q] = fine[16 * q + 15]
             for i in range(rows):
                 x[i] = X[start + i, j]
-                some = 16 * _reached(few, 0, x[i])
-                at[i] = bounds[j] + some + _reached(many, some, x[i])
+                some = 16 * _reached(searched, starts[j], x[i])
+                at[i] = bounds[j] + some + _reached(searched, starts[j] + 16 + some, x[i])
             for i in range(rows):
-                out[start + i, j] = (_between(x[i], at[i], last, all_knots, all_levels) - shift[j]) * factor[j]
+                level = _between(np.float64(x[i]), at[i], last, all_knots, all_levels)
+                out[start + i, j] = (level - shift[j]) * factor[j]
 
 
 @compiled_in_order

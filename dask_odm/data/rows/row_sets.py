@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dask_odm.data.rows.memory import held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
-from dask_odm.errors import InputError
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.typing import Array
 
@@ -110,20 +109,6 @@ def overlaps(sets: Sequence[RowSet], others: Sequence[RowSet]) -> list[list[int]
         near = np.flatnonzero((firsts < rows.pieces[-1][1]) & (rows.pieces[0][0] < lasts)).tolist()
         found.append([c for c in near if meet(rows, others[c])])
     return found
-
-
-def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str) -> None:
-    """Raise InputError unless every row is in exactly one of ``sets`` and every set has a row."""
-    seen = np.zeros(sum(counts), np.int64)
-    for rows in sets:
-        seen[rows.positions(counts)] += 1
-    if (seen != 1).any():
-        raise InputError(
-            f"nodes of {where} must have each of {len(seen)} rows once: {np.count_nonzero(seen == 0)} are in none "
-            f"and {np.count_nonzero(seen > 1)} in several."
-        )
-    if not all(rows.pieces for rows in sets):
-        raise InputError(f"nodes of {where} must have a row each.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.store.statistics import known_targets
 from dask_odm.data.store.store import StoreBlock
 from dask_odm.linalg.rows import hash_of, uniforms_of
 from dask_odm.typing import Array
@@ -122,7 +123,7 @@ class OneOfMany(_Classes):
 @dataclass(frozen=True)
 class RealValues:
     """Targets that are the store's y less ``mean``, divided by ``unit``. Rows with unknown y (NaN) or weight zero are
-    dropped. Several targets of a row have a mean and a unit each, (t,).
+    dropped. Several targets of a row may have a mean and a unit each, (t,); a row that misses one is dropped.
     """
 
     mean: Any = 0.0
@@ -133,8 +134,8 @@ class RealValues:
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
         y, weight = block.columns()
         weight = weight if weight.size else np.ones(len(y))
-        keep = ~np.isnan(y) & (weight > NEGLIGIBLE_WEIGHT)
-        return keep, self.scaled(np.where(keep, y, self.mean)), weight
+        keep = known_targets(y) & (weight > NEGLIGIBLE_WEIGHT)
+        return keep, self.scaled(self._filled(y, keep)), weight
 
     def scaled(self, y: Array) -> Array:
         """Return targets in these units, ``y`` itself if they are its own."""
@@ -147,11 +148,20 @@ class RealValues:
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""
         y, weight = block.columns()
-        keep = ~np.isnan(y)
+        keep = known_targets(y)
         if not keep.all():
             weight = np.where(keep, weight, 0.0) if weight.size else keep.astype(np.float64)
-            y = np.where(keep, y, self.mean)
+            y = self._filled(y, keep)
         return self.scaled(y), weight
+
+    def _filled(self, y: Array, keep: Mask) -> Array:
+        """Return targets with the mean in the rows that are not kept."""
+        return np.where(keep if y.ndim == 1 else keep[:, None], y, self.mean)
+
+    def of_target(self, target: int) -> RealValues:
+        """Return the targets of rows of which one of several is the only one."""
+        mean, unit = (each if np.ndim(each) == 0 else float(each[target]) for each in (self.mean, self.unit))
+        return RealValues(mean, unit)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,12 @@ def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        ``X(sample, feature)``, and if the store has them ``y(sample)`` and ``weight(sample)``. y has labels; an unknown
-        label is NaN among numbers, else None. All are dask arrays with one dask chunk per store chunk, and their names
-        depend only on the content of the store. The coordinate ``feature`` has the feature names. Rows of a cube have
-        lazy coordinates of their places in it, such as ``at_y(sample)`` for the dimension y. The blocks of sparse rows
-        are SciPy CSR arrays, which xarray cannot compute: use the dask array ``X.data``.
+        ``X(sample, feature)``, and if the store has them ``y(sample)``, or ``y(sample, target)``, and
+        ``weight(sample)``. y has labels; an unknown label is NaN among numbers, else None. All are dask arrays with one
+        dask chunk per store chunk, and their names depend only on the content of the store. The coordinate ``feature``
+        has the feature names. Rows of a cube have lazy coordinates of their places in it, such as ``at_y(sample)`` for
+        the dimension y. The blocks of sparse rows are SciPy CSR arrays, which xarray cannot compute: use the dask array
+        ``X.data``.
 
     Raises
     ------
@@ -44,7 +45,7 @@ def to_dataset(store: Store) -> xr.Dataset:
     """Return an open store as `open_store` does."""
     variables: dict[str, Any] = {"X": (("sample", "feature"), _lazy(store, "X", store.dtype))}
     if store.y_kind is not None:
-        variables["y"] = (("sample",), _lazy(store, "y", store.label_dtype))
+        variables["y"] = (("sample", "target")[: 1 + bool(store.targets)], _lazy(store, "y", store.label_dtype))
     if store.has_weight:
         variables["weight"] = (("sample",), _lazy(store, "weight", np.dtype(np.float64)))
     names = store.feature_names
@@ -89,7 +90,8 @@ def _lazy(store: Store, name: str, dtype: np.dtype[Any], read: Callable[..., Any
     """Return one array of the store, or one coordinate, as a dask array; nothing is read."""
     rows = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
     is_coordinate = read is read_coordinate
-    chunks = (rows, (store.features,)) if name == "X" and not is_coordinate else (rows,)
+    columns = {"X": store.features, "y": store.targets}.get("" if is_coordinate else name, 0)
+    chunks = (rows, (columns,)) if columns else (rows,)
     label = f"dask_odm-{'at-' * is_coordinate}{name}-{store.token}"
     zeros = (0,) * (len(chunks) - 1)
     # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.

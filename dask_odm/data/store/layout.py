@@ -33,7 +33,7 @@ ROOT = "zarr.json"  # key of the group's own document
 SPARSE = "X/zarr.json"  # key of the document of sparse rows
 
 IDF = "idf"  # name of the array of the weights of words
-_OPTIONAL = ("coordinates", "entries", "text")  # fields of a layout that stores without them leave out
+_OPTIONAL = ("coordinates", "entries", "text", "targets")  # fields of a layout that stores without them leave out
 
 Label = int | float | str | bool
 
@@ -140,6 +140,7 @@ class Layout:
     coordinates: tuple[tuple[str, str], ...] = ()  # name and kind of each coordinate of the rows
     entries: EntryLayout | None = None  # of sparse rows; None for dense ones
     text: str | None = None  # name of the column of texts of which the rows were made
+    targets: int = 0  # of each row, if y has several columns, which are real; else 0
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Layout:
@@ -192,21 +193,25 @@ class Layout:
 
     @property
     def block_nbytes(self) -> int:
-        """Bytes that the rows of a chunk take in memory while they are read."""
+        """Bytes that the rows of a chunk take in memory while they are read, and it is seen which targets are known."""
+        of_targets = 9 * self.targets * self.chunk_rows
         if self.entries is None:
-            return self.X.chunk_nbytes
+            return self.X.chunk_nbytes + of_targets
         entry = np.dtype(self.dtype).itemsize + np.dtype(np.int32).itemsize
-        return (self.entries.most + self.entries.chunk) * entry + 24 * (self.chunk_rows + 1)
+        return (self.entries.most + self.entries.chunk) * entry + 24 * (self.chunk_rows + 1) + of_targets
 
     @property
     def rows_nbytes(self) -> int:
-        """Bytes of all rows in memory."""
+        """Bytes of all rows in memory, several targets included."""
+        of_targets = 8 * self.targets * self.rows
         if self.entries is None:
-            return self.rows * self.features * np.dtype(self.dtype).itemsize
-        return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows
+            return self.rows * self.features * np.dtype(self.dtype).itemsize + of_targets
+        return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows + of_targets
 
     def _column(self, name: str, dtype: str) -> ArrayLayout:
-        return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
+        wide = (self.targets,) if name == "y" and self.targets else ()
+        dims = ("sample", "target")[: 1 + len(wide)]
+        return ArrayLayout(name, (self.rows, *wide), (self.chunk_rows, *wide), dtype, dims, self.compression)
 
     def of_coordinates(self) -> dict[str, ArrayLayout]:
         """Return the array (rows, coordinates) of the places that rows come from, by name, if there is any."""
@@ -243,6 +248,9 @@ class Layout:
             raise ValueError(f"compression {self.compression!r}")
         if not isinstance(self.text, str | None) or self.text == "":
             raise ValueError(f"a column of texts {self.text!r}")
+        several = type(self.targets) is int and self.targets > 1 and self.y_dtype == REAL_TYPE
+        if self.targets != 0 and not several:
+            raise ValueError(f"{self.targets!r} targets of dtype {self.y_dtype!r}")
         for name, kind in self.coordinates:
             if not isinstance(name, str) or kind not in COORDINATE_KINDS:
                 raise ValueError(f"coordinate {name!r} of kind {kind!r}")
@@ -250,17 +258,19 @@ class Layout:
         if self.entries is not None:
             self.entries.check(self.rows, self.features)
             chunk_nbytes = 8 * self.chunk_rows
+        chunk_nbytes = max(chunk_nbytes, 8 * self.targets * self.chunk_rows)
         if self.chunk_rows > max(self.rows, 1) or (self.chunk_rows > 1 and chunk_nbytes > MAX_CHUNK_BYTES):
             raise ValueError(f"{self.chunk_rows} rows a chunk")
 
 
-def rows_of_chunk(wanted: int | None, features: int, dtype: str) -> int:
+def rows_of_chunk(wanted: int | None, features: int, dtype: str, targets: int = 0) -> int:
     """Return the rows of a chunk: those ``wanted``, or as many as make 8 to 16 MB.
 
-    A row counts as at least eight bytes, so that the chunks of weights keep the bounds too. A wider single row is a
-    chunk of its own, whatever its size. Raises InputError if a chunk would exceed 30 MB or be empty.
+    A row counts as at least eight bytes, and eight for each of several ``targets``, so that the chunks of weights and
+    of y keep the bounds too. A wider single row is a chunk of its own, whatever its size. Raises InputError if a chunk
+    would exceed 30 MB or be empty.
     """
-    row_nbytes = max(features * np.dtype(dtype).itemsize, 8)
+    row_nbytes = max(features * np.dtype(dtype).itemsize, 8, 8 * targets)
     best = max(1, STORE_CHUNK_BYTES // row_nbytes)
     rows = best if wanted is None else wanted
     if rows < 1 or (rows > 1 and rows * row_nbytes > MAX_CHUNK_BYTES):

@@ -34,8 +34,8 @@ CHUNK_ENTRIES = STORE_CHUNK_BYTES // 16  # of a file, and of the rows of a chunk
 class OpenRows(ABC):
     """Rows that are being filled with blocks: columns beside X for ``size`` of them.
 
-    ``columns`` are those of the first rows, if they have them: ``y``, whose codes are provisional, ``weight``, and
-    ``coordinates`` of shape (rows, k).
+    ``columns`` are those of the first rows, if they have them: ``y``, whose codes are provisional, or of shape (rows,
+    targets), ``weight``, and ``coordinates`` of shape (rows, k).
     """
 
     statistics: StatisticsAccumulator | EntryStatistics
@@ -140,9 +140,12 @@ class OpenEntries(OpenRows):
         columns: Mapping[str, Array],
         write: Callable[[str, bytes], None],
     ) -> None:
-        if chunk_rows is not None and not 1 <= chunk_rows <= MAX_CHUNK_BYTES // 8:
-            raise InputError(f"chunk_rows={chunk_rows} is not between 1 and {MAX_CHUNK_BYTES // 8} sparse rows.")
-        super().__init__(chunk_rows or self.run_rows, features, columns)
+        targets = max(1, targets_of(columns))
+        most = MAX_CHUNK_BYTES // (8 * targets)
+        if chunk_rows is not None and not 1 <= chunk_rows <= most:
+            raise InputError(f"chunk_rows={chunk_rows} is not between 1 and {most} sparse rows.")
+        run_rows = max(1, self.run_rows >> (targets - 1).bit_length())
+        super().__init__(chunk_rows or run_rows, features, columns)
         self.columns[STARTS] = np.empty(self.size, np.int64)
         self.statistics = EntryStatistics(features)
         self.total = 0
@@ -151,7 +154,7 @@ class OpenEntries(OpenRows):
         self._write = write
         self._file = {"X/data": np.empty(CHUNK_ENTRIES, dtype), "X/indices": np.empty(CHUNK_ENTRIES, np.int32)}
         self._held = 0  # entries of the next file
-        sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(self.run_rows.bit_length())]
+        sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(run_rows.bit_length())]
         self._blocks = dict.fromkeys(sizes, (0, 0))  # by rows: first entry of the last block, most of one before
 
     def _take(self, X: Any, rows: slice, room: slice) -> None:
@@ -216,6 +219,11 @@ class OpenEntries(OpenRows):
             yield columns
         if self._rows % rows == 0:
             yield {STARTS: np.full(rows, self.total)}
+
+
+def targets_of(columns: Mapping[str, Array]) -> int:
+    """Return the number of targets of a row, if y among the columns has several, else 0."""
+    return columns["y"].shape[1] if "y" in columns and columns["y"].ndim > 1 else 0
 
 
 def _padded(values: Array, size: int) -> Array:

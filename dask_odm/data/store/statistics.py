@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,7 @@ class TargetFacts:
     class_weights: tuple[float, ...] | None = None  # sums of row weights; None without weights, or if not stored
     known_rows: int = 0  # rows whose y is known
     known_weight: float | None = None  # sum of the weights of those rows, for real targets only
+    labels: tuple[TargetFacts, ...] = ()  # of each of several targets as classes 0 and 1, if all are such
 
     @classmethod
     def read(cls, root: str, layout: Layout, documents: dict[str, Any]) -> TargetFacts:
@@ -228,9 +229,27 @@ def class_attributes(classes: Sequence[Label], counts: Array, weights: Array | N
     return attributes
 
 
-def real_attributes(known_rows: int, known_weight: float) -> dict[str, Any]:
-    """Return the attributes of real targets."""
-    return {"known_rows": known_rows, "known_weight": _finite(known_weight)}
+def real_attributes(known_rows: int, known_weight: float, of_values: Array) -> dict[str, Any]:
+    """Return the attributes of real targets.
+
+    ``of_values`` (targets, 2, 2) are the numbers and the sums of weights of the rows with 0 and with 1 in each of
+    several; the sums are NaN without weights. If all values are such, targets are labels.
+    """
+    found = {"known_rows": known_rows, "known_weight": _finite(known_weight)}
+    if not len(of_values) or (of_values[:, 0].sum(axis=1) < known_rows).any():
+        return found
+    return found | {
+        "labels": [
+            class_attributes((0, 1), counts.astype(np.int64), None if np.isnan(weights).any() else weights)
+            for counts, weights in of_values
+        ]
+    }
+
+
+def known_targets(y: Array) -> npt.NDArray[np.bool_]:
+    """Return which rows of real targets, (n,) or (n, targets), miss none."""
+    missing = np.isnan(y)
+    return ~np.asarray(missing.any(axis=1) if y.ndim > 1 else missing)
 
 
 def _class_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
@@ -255,7 +274,11 @@ def _real_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
     rows = attributes["known_rows"]
     if type(rows) is not int or not 0 <= rows <= layout.rows:
         raise ValueError("counts are impossible")
-    return TargetFacts(known_rows=rows, known_weight=_weight(attributes["known_weight"]))
+    of_codes = replace(layout, y_dtype="int8", targets=0)
+    labels = tuple(_class_facts(of_codes, each) for each in attributes.get("labels", ()))
+    if labels and len(labels) != layout.targets:
+        raise ValueError("labels and targets differ")
+    return TargetFacts(known_rows=rows, known_weight=_weight(attributes["known_weight"]), labels=labels)
 
 
 def _finite(total: float) -> float | None:

@@ -23,7 +23,6 @@ from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     COORDINATES,
     IDF,
-    REAL_TYPE,
     ROOT,
     STATISTICS,
     ArrayLayout,
@@ -33,7 +32,7 @@ from dask_odm.data.store.layout import (
 )
 from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
-from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
+from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums, known_targets
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError, StoreError
 from dask_odm.html import card, table
@@ -50,7 +49,8 @@ class StoreBlock:
     """Consecutive rows of a store, or rows gathered from it."""
 
     X: Any  # (rows, d), an array, or a CSR array of sparse rows
-    # (rows,) codes, indices into `Store.classes`, where -1 is unknown; or real targets in float64, where NaN is unknown
+    # (rows,) codes, indices into `Store.classes`, where -1 is unknown; or real targets in float64, where NaN is
+    # unknown, (rows, targets) if there are several
     y: Array | None
     weight: npt.NDArray[np.float64] | None  # (rows,)
     first: int  # number of the first row in the store; -1 if rows were gathered
@@ -73,6 +73,7 @@ class Store(SealedFolder):
     readers: ClassVar[int] = 8  # threads that gather rows from chunks; each holds one
     recoded: tuple[int, ...] = ()  # code of each stored label code, −1 for no label; empty if all are as stored
     order: tuple[int, ...] = ()  # stored place of each feature; empty if all are where they are stored
+    target: int | None = None  # the only one of several targets that y has
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -103,7 +104,7 @@ class Store(SealedFolder):
         return self.title or f"store '{self.path}'"
 
     def __repr__(self) -> str:
-        y = f"{len(self.classes)} classes" if self.classes else {"real": "real targets"}.get(self.y_kind or "", "no y")
+        y = f"{len(self.classes)} classes" if self.classes else self._of_numbers or "no y"
         return f"Store({self.path!r}: {self.rows:,} rows of {self.features:,} features, {self.dtype.name}, {y})"
 
     def _repr_html_(self) -> str:
@@ -114,7 +115,7 @@ class Store(SealedFolder):
             ("Type", self.dtype.name),
             ("In memory", f"{self.layout.rows_nbytes / 1e6:,.1f} MB"),
             ("Chunks", f"{self.n_chunks:,} of {self.chunk_rows:,} rows, {self.chunk_nbytes / 1e6:,.1f} MB each"),
-            ("Target", {"classes": None, "real": "real numbers", None: "none"}[self.y_kind]),
+            ("Target", None if self.classes else self._of_numbers or "none"),
             ("Rows without a target", None if self.y_kind is None else self.rows - self.known_rows),
             ("Weights", "one a row" if self.has_weight else None),
             ("Source", self.source or None),
@@ -122,6 +123,12 @@ class Store(SealedFolder):
         classes = list(zip(map(short, self.classes or ()), self.class_counts or (), strict=True))
         tables = [] if self.column_recipe is None else [self.column_recipe._repr_html_()]
         return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []), *tables)
+
+    @property
+    def _of_numbers(self) -> str | None:
+        """Name of targets that are no classes, in words; None if there are none."""
+        one = {"real": "real targets"}.get(self.y_kind or "")
+        return f"{self.targets} {'labels' if self.facts.labels else one} a row" if self.targets else one
 
     @property
     def rows(self) -> int:
@@ -153,7 +160,12 @@ class Store(SealedFolder):
         """Kind of y: ``classes``, ``real``, or None without y."""
         if self.layout.y_dtype is None:
             return None
-        return "real" if self.layout.y_dtype == REAL_TYPE else "classes"
+        return "real" if self.classes is None else "classes"
+
+    @property
+    def targets(self) -> int:
+        """Number of targets of a row if there are several, else 0. Labels are such of 0 and 1."""
+        return self.layout.targets if self.target is None else 0
 
     @property
     def classes(self) -> tuple[Label, ...] | None:
@@ -219,7 +231,7 @@ class Store(SealedFolder):
     @property
     def token(self) -> str:
         """Hash of path and content, for names of tasks."""
-        seen_as = f"\0{self.digest}{self.recoded or ''}{self.order or ''}"
+        seen_as = f"\0{self.digest}{self.recoded or ''}{self.order or ''}{'' if self.target is None else self.target}"
         name = os.fsencode(self.path) + seen_as.encode()  # the path need not be text
         return hashlib.sha256(name).hexdigest()[:32]
 
@@ -324,6 +336,9 @@ class Store(SealedFolder):
         rows = self.chunk_slice(i)
         chunk = self.numbers(array, i, out)[: rows.stop - rows.start]
         what = None
+        if array.name == "y" and self.target is not None:
+            chunk = np.where(known_targets(chunk), chunk[:, self.target], np.nan if self.classes is None else -1.0)
+            chunk = chunk.astype(self._room("y", 0).dtype)
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
                 what = "a target that is infinite"
@@ -352,6 +367,14 @@ class Store(SealedFolder):
             known_rows=sum(counts or ()),
         )  # fmt: skip
         return replace(self, facts=facts, recoded=tuple(place.tolist()))
+
+    def of_target(self, target: int, *, as_label: bool = False) -> Store:
+        """Return the store as if one of several targets were its only one, or with ``as_label`` of classes 0 and 1.
+
+        Rows that miss another target have none.
+        """
+        facts = self.facts.labels[target] if as_label else replace(self.facts, labels=())
+        return replace(self, facts=facts, target=target)
 
     def of_features(self, names: Iterable[str]) -> Store:
         """Return the store as if its features were in the order of ``names``, if those are its own; else as it is."""
@@ -386,7 +409,7 @@ class Store(SealedFolder):
     def require_classes(self, purpose: str = "fit") -> None:
         """Raise InputError, with the way out, unless rows have class labels, which ``purpose`` needs."""
         if self.y_kind == "real":
-            regressor = "learn them by a regressor, such as ODMRegressorCV (--estimator regressor-cv of fit), or "
+            regressor = "learn them by a regressor, such as ODMRegressor (--estimator regressor), or "
             raise InputError(
                 f"{self.name} holds real targets, not the labels of classes; {regressor if purpose == 'fit' else ''}"
                 "ingest the data again with target='classes' (--target classes)."
@@ -412,7 +435,7 @@ class Store(SealedFolder):
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.rows:
             raise IndexError(f"row numbers must be in [0, {self.rows})")
         X: Any = [] if self.is_sparse else np.empty((len(wanted), self.features), self.dtype)
-        found = {name: np.empty(len(wanted), array.dtype) for name, array in self.layout.of_columns().items()}
+        found = {name: self._room(name, len(wanted)) for name in self.layout.of_columns()}
         chunk_of = wanted // self.chunk_rows
         order = np.argsort(chunk_of, kind="stable")
         chunks, starts = np.unique(chunk_of[order], return_index=True)
@@ -447,27 +470,35 @@ class Store(SealedFolder):
 
         Returns
         -------
-        X, y : ndarray of shape (n_rows, d) and (n_rows,)
+        X, y : ndarray of shape (n_rows, d) and (n_rows,), or (n_rows, targets)
             In the order of the store; labels as they are, or targets. ``y`` is None of a store that has neither.
         """
         y = self.read_column("y")
-        known = np.arange(self.rows) if y is None else np.flatnonzero(y >= 0 if self.y_kind == "classes" else y == y)
+        has_one = np.ones(self.rows, bool) if y is None else known_targets(y) if self.classes is None else y >= 0
+        known = np.flatnonzero(has_one)
         order = np.argsort(uniforms_of(known, random_state), kind="stable")[: max(0, n_rows)]
         found = self.read_rows(np.sort(known[order]))
         return found.X, found.y if found.y is None or self.classes is None else np.array(self.classes)[found.y]
 
     def read_column(self, name: str) -> Array | None:
-        """Read all of ``y`` (label codes or real targets) or ``weight``, shape (rows,); None without it."""
+        """Read ``y`` (label codes or real targets) or ``weight``, (rows,) or (rows, targets); None without it."""
         array = self.layout.of_columns().get(name)
         if array is None:
             return None
-        column = np.empty(self.rows, dtype=array.dtype)
+        column = self._room(name, self.rows)
         for i in range(self.n_chunks):
             column[self.chunk_slice(i)] = self.read_chunk(array, i)
         return column
 
+    def _room(self, name: str, rows: int) -> Array:
+        """Return room for so many rows of y or weight."""
+        array = self.layout.of_columns()[name]
+        if name == "y" and self.target is not None:
+            return np.empty(rows, array.dtype if self.classes is None else np.int8)
+        return np.empty((rows, *array.shape[1:]), array.dtype)
+
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("dask_odm.Store", self.path, self.digest, self.recoded, self.order)
+        return ("dask_odm.Store", self.path, self.digest, self.recoded, self.order, self.target)
 
 
 def _columns_of(root: str, attributes: dict[str, Any], features: int) -> ColumnRecipe | None:

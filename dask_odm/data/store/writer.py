@@ -37,9 +37,9 @@ from dask_odm.data.store.layout import (
     zarr_documents,
 )
 from dask_odm.data.store.manifest import FORMAT, FORMAT_VERSION, Entry
-from dask_odm.data.store.open_chunks import STARTS, OpenChunk, OpenEntries, OpenRows
+from dask_odm.data.store.open_chunks import STARTS, OpenChunk, OpenEntries, OpenRows, targets_of
 from dask_odm.data.store.sealed import encoded, finish, sealed_bytes, write_chunk, writing
-from dask_odm.data.store.statistics import class_attributes, class_sums, real_attributes, sort_classes
+from dask_odm.data.store.statistics import class_attributes, class_sums, known_targets, real_attributes, sort_classes
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
@@ -114,8 +114,8 @@ class StoreWriter:
         X is an array, or sparse for all rows.
 
         ``y`` has integer codes of shape (rows,), indices into the ``classes`` given at the end, where -1 is unknown; or
-        real targets, floats, where NaN is unknown. ``coordinates`` (rows, k), float64, are places that rows come from.
-        Raises InputError if shapes or numbers are not allowed.
+        real targets, floats, where NaN is unknown, or several of them, (rows, targets). ``coordinates`` (rows, k),
+        float64, are places that rows come from. Raises InputError if shapes or numbers are not allowed.
         """
         X = sparse_rows(X)
         X = X if issparse(X) else np.asarray(X)
@@ -130,7 +130,7 @@ class StoreWriter:
             if issparse(X):
                 self._open = OpenEntries(self._chunk_rows, X.shape[1], self.dtype, columns, self._write)
             else:
-                size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
+                size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype, targets_of(columns))
                 self._open = OpenChunk(size, X.shape[1], self.dtype, columns)
         self._open.check(X, columns)
         if "y" in columns:
@@ -206,7 +206,7 @@ class StoreWriter:
             self.rows, chunk.features, chunk_rows, self.dtype, y_dtype,
             "weight" in chunk.columns, names is not None, self.compression,
             tuple(coordinates) if COORDINATES in chunk.columns else (), entries,
-            None if text is None else text.column,
+            None if text is None else text.column, targets_of(chunk.columns),
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
@@ -266,9 +266,10 @@ class StoreWriter:
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
         """Write the next chunk of an array. Its key and compression depend on no number of rows."""
         entries = EntryLayout(1, 1, 1) if isinstance(self._open, OpenEntries) else None
+        targets = 0 if self._open is None else targets_of(self._open.columns)
         layout = Layout(
-            1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),), entries, "text"
-        )
+            1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),), entries, "text", targets
+        )  # fmt: skip
         (array,) = (each for each in layout.arrays() if each.name == name)
         written = self._entries.setdefault(name, [])
         written.append(write_chunk(self._storage, array, len(written), sealed))
@@ -297,6 +298,7 @@ class StoreWriter:
         """Write the columns that were put aside, with final codes of labels, and return the attributes of y."""
         counts = np.zeros(max(1, len(kept)), dtype=np.int64)  # of real targets, all are one class
         totals = np.zeros(len(counts))
+        of_values = np.zeros((layout.targets, 2, 2))
         runs = (self._read_kept(chunk, i) for i in range(self._kept))
         for columns in chunk.chunks(runs, layout.chunk_rows):
             for name, array in ((STARTS, "X/indptr"), ("weight", "weight"), (COORDINATES, COORDINATES)):
@@ -306,16 +308,20 @@ class StoreWriter:
             if y is None:
                 continue
             if chunk.has_real_targets:
-                codes = np.where(np.isnan(y), -1, 0)
+                codes = np.where(known_targets(y), 0, -1)
             else:
                 codes = y = np.append(recode, -1)[y].astype(layout.y_dtype)  # code -1 takes the last entry
             self._write("y", sealed_bytes(y))
             weight = columns.get("weight", np.ones(len(codes)))
             counts += np.bincount(codes[codes >= 0], minlength=len(counts))
             totals += weight[codes == 0].sum() if chunk.has_real_targets else class_sums(codes, weight, len(counts))
+            for value in (0, 1) if layout.targets else ():
+                rows = y[codes == 0] == value
+                held = weight[codes == 0] if layout.has_weight else np.full(len(rows), np.nan)
+                of_values[:, :, value] += np.stack([rows.sum(axis=0), held @ rows], axis=1)
         self._storage.remove(_KEPT)
         if chunk.has_real_targets:
-            return real_attributes(int(counts[0]), float(totals[0]))
+            return real_attributes(int(counts[0]), float(totals[0]), of_values)
         return class_attributes(kept, counts[: len(kept)], totals[: len(kept)] if layout.has_weight else None)
 
 

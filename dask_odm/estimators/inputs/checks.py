@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import chain
 from numbers import Real
 from typing import Any
 
@@ -43,6 +42,10 @@ from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
+NOT_LABELS = (
+    "y has several columns, which must be 0 or 1: whether a row has each label. Join the columns into one label a row, "
+    "or fit a model for each."
+)
 LEAST_WEIGHT = 1e-290  # of all rows of a class; dividing by less may overflow
 
 
@@ -56,8 +59,8 @@ class CheckedRows:
 
     ``classes`` are the sorted labels, and ``codes`` (n,) index them for each row; both are None for real targets.
     ``factors`` are the class weights. ``all_classes`` are all labels if some of them are not learned, since none of
-    their rows has a weight. Rows of several labels have y (n, labels) of −1 and 1, no codes, and in ``factors`` the
-    class weights of one label after the other.
+    their rows has a weight. Rows of several labels have y (n, labels) of −1 and 1, no codes, and in ``of_labels`` the
+    class weights of each label.
     """
 
     X: Array
@@ -68,6 +71,7 @@ class CheckedRows:
     codes: Array | None = None
     factors: tuple[float, ...] = ()
     all_classes: Array | None = None
+    of_labels: tuple[tuple[float, float], ...] = ()
 
     def with_weight(self, factors: tuple[float, ...]) -> CheckedRows:
         """Return the rows with class weights, without the classes of weight zero."""
@@ -139,10 +143,7 @@ def label_matrix(y: Any) -> Array:
     require_labels(values)
     assert values is not None
     if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        raise InputError(
-            "y has several columns, which must be 0 or 1: whether a row has each label. Join the columns into one "
-            "label a row, or fit a model for each."
-        )
+        raise InputError(NOT_LABELS)
     return np.where(values == 1, 1.0, -1.0)
 
 
@@ -151,15 +152,17 @@ def check_labels(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: 
     """Check rows and a 0/1 matrix of labels in memory, as `check_classification`."""
     matrix = label_matrix(y)
     X, y, weight, names = _validated(estimator, X, matrix, sample_weight, options | {"multi_output": True})
-    given = getattr(estimator, "class_weight", None)
+    totals = np.stack([weight @ (y == sign) for sign in (-1.0, 1.0)], axis=1)
+    weights = label_weights(getattr(estimator, "class_weight", None), totals)
+    return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=weights)
+
+
+def label_weights(given: Any, totals: Array) -> tuple[tuple[float, float], ...]:
+    """Return the class weights of several labels, of which rows without and with each have ``totals`` (labels, 2)."""
     if given not in (None, "balanced"):
         raise InputError("class_weight must be None or 'balanced' for y of several columns.")
-    totals = [weight @ (y == sign) for sign in (-1.0, 1.0)]
-    factors = [
-        class_weights(given, np.array([0, 1]), np.array(each)) if given and min(each) > 0 else (1.0, 1.0)
-        for each in zip(*totals, strict=True)
-    ]
-    return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), factors=tuple(chain.from_iterable(factors)))
+    found = (class_weights(given, np.array([0, 1]), each) if given and min(each) > 0 else (1.0, 1.0) for each in totals)
+    return tuple((negative, positive) for negative, positive in found)
 
 
 @input_errors()

@@ -119,10 +119,9 @@ def _beside(X: Any, column: Any, name: str) -> Any:
     if column.ndim == 2 and column.shape[1] == 1:
         warn_column()
         column = column[:, 0]
-    if column.shape != (len(X),):
-        more = " Several targets are learned from rows in memory: compute X and y." if column.ndim == 2 else ""
-        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.{more}")
-    return column.rechunk((X.chunks[0],))
+    if column.shape[0] != len(X) or column.ndim > 1 + (name == "y"):
+        raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+    return column.rechunk((X.chunks[0], *column.shape[1:]))
 
 
 def in_memory(lazy: LazyArrays) -> list[Any]:

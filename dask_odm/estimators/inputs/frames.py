@@ -242,13 +242,9 @@ def _known_lengths(frame: Any) -> list[int] | None:
 
 
 def dask_labels(y: Any) -> Any:
-    """Return a dask Series, or a frame of one column, as a dask array of plain values with unknown chunk sizes."""
-    if is_dask_frame(y):
-        if y.shape[1] != 1:
-            raise InputError(f"y should be a 1d array. Got a frame of {y.shape[1]} columns instead.")
-        warn_column()
-        y = y[y.columns[0]]
-    if isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
+    """Return a dask Series or frame as a dask array of plain values with unknown chunk sizes."""
+    types_of = y.dtypes if is_dask_frame(y) else [y.dtype]
+    if any(isinstance(dtype, pd.api.extensions.ExtensionDtype) for dtype in types_of):
         y = y.astype(object)
     return y.to_dask_array()
 

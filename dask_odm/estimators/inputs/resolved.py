@@ -36,6 +36,7 @@ from dask_odm.typing import Array
 
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
+    from dask_odm.estimators.target_kinds import TargetKind
 
 BLOCK_BYTES = SLAB_BYTES  # bytes of rows that are written to a store, or made dense, at a time
 
@@ -74,8 +75,8 @@ class Resolved:
         """Yield rows whose values can be had at once: all, or batch by batch."""
         yield self
 
-    def stored(self, target: str) -> AbstractContextManager[Store]:
-        """Provide rows as a store, which is a scratch one of this ``with`` block; its y becomes ``target``."""
+    def stored(self, targets: TargetKind) -> AbstractContextManager[Store]:
+        """Provide rows as a store, which is a scratch one of this ``with`` block; its y becomes ``targets``."""
         raise NotImplementedError  # rows in memory are checked first, see `lazy_rows`
 
 
@@ -136,17 +137,17 @@ class _Blocks(Resolved):
         raise NotImplementedError
 
     @contextmanager
-    def stored(self, target: str) -> Iterator[Store]:
-        encoder = LabelEncoder(text=False, target=target)
+    def stored(self, targets: TargetKind) -> Iterator[Store]:
+        encoder = LabelEncoder(text=False, target=targets.name, several=targets.several)
         with scratch_folder() as folder:
             path = os.path.join(folder, "spooled.zarr")
             with StoreWriter(path, dtype=self.dtype) as writer, Meter("spool", self.count, "rows") as meter:
                 for X, y, weight in self.blocks():  # one block is in this process's memory at a time
                     require_finite(X, self.called, writer.rows)
-                    targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
+                    codes = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
                     with input_errors():
                         numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
-                    writer.append(X, targets, numbers)
+                    writer.append(X, codes, numbers)
                     meter.add(X.shape[0])
                 names = None if self.feature_names is None else [str(name) for name in self.feature_names]
                 store = writer.finish(encoder.classes() or None, feature_names=names, source=self.title)
@@ -155,7 +156,7 @@ class _Blocks(Resolved):
 
 @dataclass(frozen=True, eq=False)
 class LazyArrays(_Blocks):
-    """Dask arrays with aligned row chunks: X (n, d), y (n,) or None, weight (n,) or None.
+    """Dask arrays with aligned row chunks: X (n, d), y (n,), (n, targets) or None, weight (n,) or None.
 
     Chunk sizes are known, except those of an X without y and weight. ``feature_dimension`` is as of `Given`.
     """
@@ -198,8 +199,9 @@ class LazyArrays(_Blocks):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the dense rows in memory: a model learns of numbers of 4 or 8 bytes, even if these take less."""
-        return int(self.X.size) * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize)
+        """Bytes of the dense rows in memory, and of several targets, as numbers of 4 or 8 bytes that are learned."""
+        targets = 8 * self.y.size if self.y is not None and self.y.ndim > 1 else 0
+        return int(self.X.size * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize) + targets)
 
     def encoded(self, recipe: ColumnRecipe) -> LazyArrays:
         names = _names_of(self.X, self.feature_names, recipe)
@@ -287,7 +289,7 @@ class StoredRows(Resolved):
         return np.array([*codes_of(self.source.classes or (), classes), -1])[y]
 
     @contextmanager
-    def stored(self, target: str) -> Iterator[Store]:
+    def stored(self, targets: TargetKind) -> Iterator[Store]:
         yield self.source
 
 
@@ -300,11 +302,11 @@ class LazyTable(Resolved):
     weight: Any
 
     @contextmanager
-    def stored(self, target: str) -> Iterator[Store]:
+    def stored(self, targets: TargetKind) -> Iterator[Store]:
         with scratch_folder() as folder:
             rows, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
             path = os.path.join(folder, "spooled.zarr")
-            yield ingest(rows, path, label=label, weight=self.weight, target=target)
+            yield ingest(rows, path, label=label, weight=self.weight, target=targets.name)
 
 
 def _names_of(X: Any, names: Any, recipe: ColumnRecipe) -> list[str]:

@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.errors import InputError
-from dask_odm.estimators.search.search_fit import SearchFit, axes_of, checked_splits, metric_of, views_of
+from dask_odm.data.rows.scaling import Stretch
+from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.estimators.search.search_fit import (
+    SCALES,
+    SearchFit,
+    axes_of,
+    checked_splits,
+    metric_of,
+    views_of,
+)
 from dask_odm.kernels import KERNELS
+from dask_odm.kernels.named import RBF
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -19,9 +28,11 @@ from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.metric import learn_metric
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import (
@@ -74,6 +85,9 @@ class SearchFamily(Family[SearchFit]):
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
     budget = BUDGETS[fit.budget]
+    in_cells = solver_word(fit.first.solver) == "cells"
+    if in_cells and fit.metric == "auto":  # landmarks cannot follow the γ of cells
+        fit = replace(fit, metric=None)
     views = views_of(fit, budget, data)
     each = isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each"
     if each and len(fit.kernels) == 1:  # the scaling is that of all cells
@@ -83,7 +97,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         chosen = fit.classifier(view)
         ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     axes = axes_of(
-        data, fit.kernel, views, fit.landmarks,
+        data, fit.kernel, views, fit.landmarks, in_cells=in_cells,
         gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
     )  # fmt: skip
     if each:
@@ -92,7 +106,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     fit = replace(fit, cv=cv)
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
-    trials = _Trials(data, fit, splits, axes.views)
+    trials = _Trials(data, fit, splits, axes.views, told=bool(why))
     # accuracy, and what decides
     require_state(fit, resume is None or _fits(resume, splits, 2 if fit.scorers is None else len(fit.scorers)))
     search = trials.search(axes, budget, resume, save)
@@ -102,9 +116,10 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
-        fit = replace(fit, metric=trials.seen_by(setting).get("metric"))
-        fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=(setting.kernel,), run=run)
-        trained = train_search(data, replace(fit, scale=setting.scale), narrow)
+        stretch, scale = trials.metric_of_cells(setting)
+        kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
+        fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
+        trained = train_search(data, replace(fit, run=run, scale=scale, metric=None, stretch=stretch), narrow)
         trained.attributes.update(trials.of_metric(setting))
         return trained
     trained = trials.trained(setting, why)
@@ -132,7 +147,9 @@ def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
 class _Trials(SampleTrials):
     """The trials of an estimator's settings: on samples of the rows, on some cells, or on all rows."""
 
-    def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits, views: tuple[View, ...]) -> None:
+    def __init__(
+        self, data: TrainingData, fit: SearchFit, splits: Splits, views: tuple[View, ...], told: bool = False
+    ) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
         metric = metric_of(fit.metric)
@@ -140,12 +157,15 @@ class _Trials(SampleTrials):
             data, fit.kernel, fit.run, splits, views, most, fit.score, fit.groups, metric=metric, learn=learn_metric
         )
         self._fit = fit
+        self._told = told  # kernel and scale, even if there is no choice left
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of `ODMClassifier` for a setting; of kernel, scale and solver those of several."""
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
-        found |= self.seen_by(setting)
+        found |= self.seen_by(setting, told=self._told)
+        if self._fit.stretch is not None:
+            found["metric"] = Metric(values=self._fit.stretch.values.tolist())
         if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
         if setting.n_landmarks is not None:
@@ -158,9 +178,11 @@ class _Trials(SampleTrials):
             return super()._samples_of(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
-        most //= 4 if stage == COARSE else 1
+        # so small that all rows are landmarks, or a kernel of large γ looks worse than it is
+        rows = max(1, most // 4 if stage == COARSE else min(most, TUNING.more_landmarks))
+        count = AUTO.trial_cells * (1 if stage == COARSE else min(4, most // rows))
         sample = sampled(self._data, self._kernel, self._run.seed)
-        cells = chosen_cells(self._data, sample, self._kernel, max(1, most))
+        cells = chosen_cells(self._data, sample, self._kernel, rows, count)
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
     @property
@@ -209,6 +231,7 @@ class _Trials(SampleTrials):
         With landmarks, fewer of them, a larger gap and no certificate suffice to compare settings.
         """
         choice, fit = self._chosen(setting, loo=True)
+        fit = replace(fit, whole_rows=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
             fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))
@@ -238,6 +261,23 @@ class _Trials(SampleTrials):
         largest = counts.max() / counts.sum()
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
         return suits_narrow_cells(ODM.suited(choice, self._data, fit), self._data, fit, found)
+
+    def metric_of_cells(self, setting: Setting) -> tuple[Stretch | None, str | None]:
+        """Return the metric of cells, learned with the best setting over landmarks, and the scaling that it is of.
+
+        That scaling is taken by which landmarks with a metric lose least on held-out rows.
+        """
+        if setting.kernel not in SCALES:
+            return None, setting.scale
+        band = setting.share, setting.upsilon, setting.theta
+        views = views_of(replace(self._fit, kernels=(RBF.name,), metric=None), BUDGETS[self._fit.budget], self._data)
+        kernels = [replace(self._kernel, **view._asdict(), gamma="scale") for view in views]
+        try:
+            found = [learn_metric(self._data, kernel, band, Metric(), self._run) for kernel in kernels]
+        except MemoryLimitError:
+            return None, setting.scale
+        best = min(found, key=lambda each: each.loss)
+        return best.metric, kernels[found.index(best)].scale
 
     def trained(self, setting: Setting, why: str = "") -> Trained:
         """Train all rows with a setting; ``why`` says why its solver was taken."""

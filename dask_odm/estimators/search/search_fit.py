@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from dask_odm.data.rows.scaling import SCALINGS
+from dask_odm.data.rows.scaling import SCALINGS, Stretch
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
@@ -20,6 +20,7 @@ from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, solver_word
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import require_groups
 from dask_odm.methods.search.climb import BUDGETS, TUNING, Axes, Budget, View
@@ -98,10 +99,12 @@ def metric_of(metric: str | Metric | None) -> Metric:
 
 def axes_of(
     data: TrainingData, kernel: KernelChoice, views: tuple[View, ...], landmarks: Sequence[int] | None = None,
-    **given: Sequence[float] | None,
+    shares: Sequence[float] = TUNING.shares, *, in_cells: bool = False, **given: Sequence[float] | None,
 ) -> Axes:  # fmt: skip
     """Return the values to choose from: the user's ``gammas``, ``lams``, ``upsilons`` and ``thetas``, or for None
-    ranges that suit the data. The γ of a kernel without it is 1, which is not used."""
+    ranges that suit the data, with larger γ for cells. λ are then ``shares`` of the number of rows, whatever the scale
+    of their weights. The γ of a kernel without it is 1, which is not used."""
+    factors = sorted({times * each for times in (1.0, AUTO.narrower if in_cells else 1.0) for each in TUNING.gammas})
 
     def gammas(view: View) -> tuple[float, ...]:
         if not hasattr(KERNELS[view.kernel], "gamma"):
@@ -110,13 +113,17 @@ def axes_of(
             return _ascending(given["gammas"])
         made: Any = replace(kernel, kernel=view.kernel, scale=view.scale, gamma="scale")
         made = made.make(data.statistics(view.scale))
-        return tuple(float(made.gamma) * factor for factor in TUNING.gammas)
+        return tuple(float(made.gamma) * factor for factor in factors)
 
     lams = given["lams"]
     return Axes(
         views,
         tuple(map(gammas, views)),
-        _ascending(TUNING.shares if lams is None else [lam / data.total_weight for lam in lams]),
+        _ascending(
+            [share / data.mean_weight for share in shares]
+            if lams is None
+            else [lam / data.total_weight for lam in lams]
+        ),
         _ascending(given["upsilons"] or TUNING.upsilons),
         _ascending(given["thetas"] or TUNING.thetas),
         (None,) if landmarks is None else _ascending(landmarks),
@@ -231,6 +238,7 @@ class SearchFit:
     scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
     classes: Array | None = None
     groups: Array | None = None  # that are left out one by one, (n,)
+    stretch: Stretch | None = None  # metric that cells have with every kernel
 
     @property
     def left_out(self) -> Array | None:
@@ -246,7 +254,7 @@ class SearchFit:
         return Scoring(self.scorers, self.classes)
 
     def identity(self) -> dict[str, Any]:
-        others = ("run", "first", "solvers", "scorers", "classes", "groups")
+        others = ("run", "first", "solvers", "scorers", "classes", "groups", "stretch")
         plain = {name: value for name, value in vars(self).items() if name not in others}
         if self.scorers is not None:
             told = {name: repr(scorer) for name, scorer in self.scorers.items()}
@@ -266,7 +274,7 @@ class SearchFit:
     @property
     def kernel(self) -> KernelChoice:
         """Kernel of the first of all settings."""
-        return self.first._settings(self.run).kernel
+        return replace(self.first._settings(self.run).kernel, metric=self.stretch)
 
     def seen_by(self, view: View) -> SearchFit:
         """Return the settings with the first of all views."""

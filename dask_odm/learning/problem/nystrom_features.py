@@ -139,20 +139,6 @@ def span_sums(
 
 
 @compiled
-def span_product(K: Array, curvature: Array, a: Array, out: Array) -> None:
-    """Add ``Kᵀ (c ∘ K a)`` to ``out``; rows with c = 0 are skipped."""
-    for i in range(K.shape[0]):
-        if curvature[i] != 0.0:
-            row = K[i]
-            total = 0.0
-            for j in range(row.size):
-                total += row[j] * a[j]
-            total *= curvature[i]
-            for j in range(row.size):
-                out[j] += total * row[j]
-
-
-@compiled
 def span_products(K: Array, curvatures: Array, P: Array, out: Array) -> None:
     """Add ``Kᵀ (c ∘ K p)`` to the rows of ``out`` (k, r), for each p of ``P`` (k, r) with its curvatures c of (n, k).
 

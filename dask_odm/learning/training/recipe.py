@@ -12,18 +12,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from traceback import walk_tb
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from dask.utils import format_bytes
+from numpy.linalg import LinAlgError
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.text_recipe import TextRecipe
-from dask_odm.errors import DaskODMError, InputError
+from dask_odm.errors import InputError
 from dask_odm.events import IterationFinished, report
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
@@ -132,15 +132,15 @@ def reported_after(ahead: PrimalSolution[Any] | None) -> Callable[[Record], None
 
 @contextmanager
 def rescaling_advised() -> Iterator[None]:
-    """Turn a ValueError of the numerics into an InputError that advises rescaling; overflow gives no NumPy warnings."""
+    """Turn failures of linear algebra into an InputError that advises rescaling; overflow gives no NumPy warnings."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except ValueError as error:
-        by_listener = any(frame.f_code is report.__code__ for frame, _ in walk_tb(error.__traceback__))
-        if isinstance(error, DaskODMError) or by_listener:
-            raise
-        raise InputError(NOT_FINITE) from error
+        # SciPy refuses numbers that are not finite with a plain ValueError
+        if isinstance(error, LinAlgError) or "infs or NaNs" in str(error):
+            raise InputError(NOT_FINITE) from error
+        raise
 
 
 def is_small(store: TrainingData) -> bool:

@@ -44,10 +44,15 @@ class StoredData(TrainingData):
     store: Store
     targets: Targets
     whole: HasStatistics | None = None
+    of_labels: tuple[tuple[float, float], ...] = ()  # class weights of each of several labels
 
     @property
     def rows(self) -> int:
         return self.store.rows
+
+    @property
+    def n_targets(self) -> int:
+        return max(1, self.store.targets) if isinstance(self.targets, RealValues) else 1
 
     @property
     def is_sparse(self) -> bool:
@@ -94,7 +99,8 @@ class StoredData(TrainingData):
     @cached_property
     def total_weight(self) -> float:
         if isinstance(self.targets, OneClass | RealValues):
-            return float(self.taking_part[2].sum())
+            known = self.store.facts.known_weight if self.n_targets > 1 else None
+            return float(self.taking_part[2].sum()) if known is None else known
         weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
         return float(self.store.class_weights_total() @ np.array(weights))
 
@@ -118,14 +124,15 @@ class StoredData(TrainingData):
     def first_rows(self, count: int) -> tuple[Array, Array, Array]:
         block = self.store.read_rows(np.arange(min(count, self.rows)))
         keep, y, weight = self.targets(block)
-        return block.X, y[:, None], np.where(keep, weight, 0.0)
+        return block.X, y.reshape(len(y), -1), np.where(keep, weight, 0.0)
 
     @property
     def block_rows(self) -> int:
         return self.store.chunk_rows
 
     def fingerprint(self) -> str:
-        return f"{self.store.digest} {self.targets}{self.store.recoded or ''}"
+        seen_as = [each for each in (self.store.recoded, self.store.target, self.of_labels) if each not in (None, ())]
+        return f"{self.store.digest} {self.targets}{''.join(map(str, seen_as))}"
 
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)
@@ -133,7 +140,7 @@ class StoredData(TrainingData):
         blocks = gathered(self.store, self.cluster, numbers, "sample")
         X = np.concatenate([block.X.astype(self.dtype, copy=False) for block in blocks])
         weight = np.concatenate([np.ones(len(b.X)) if b.weight is None else b.weight for b in blocks])
-        drawn = MemoryData.of(self.run, X, y, weight, self.class_weights)
+        drawn = MemoryData.of(self.run, X, y, weight, self.class_weights, of_labels=self.of_labels)
         return replace(drawn, kept=numbers[drawn.kept], whole=self)
 
     def drawn_by_class(self, count: int, least: int, seed: int) -> Array:
@@ -167,6 +174,11 @@ class StoredData(TrainingData):
     def of_machine(self, targets: OneOfMany) -> StoredData:
         return StoredData(self.run, self.store, targets, self)
 
+    def of_target(self, target: int) -> StoredData:
+        assert isinstance(self.targets, RealValues)
+        own = TwoClasses(self.of_labels[target]) if self.of_labels else self.targets.of_target(target)
+        return StoredData(self.run, self.store.of_target(target, as_label=bool(self.of_labels)), own, self)
+
     @cached_property
     def _statistics(self) -> Statistics:
         """Statistics of the rows that take part, those of the store itself if all do alike."""
@@ -199,7 +211,7 @@ class StoredData(TrainingData):
         """Return the same rows, read into memory."""
         store = self.store
         X = self._room()
-        y = np.empty(store.rows)
+        y = np.empty((store.rows, *([self.n_targets] if self.n_targets > 1 else [])))
         weight = np.empty(store.rows)
         with Meter("read", store.n_chunks, "chunks") as meter:
             for block in meter.over(store.blocks()):
@@ -215,7 +227,7 @@ class StoredData(TrainingData):
                 weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
         if store.is_sparse:
             X.has_canonical_format = True  # as rows of a store are
-        return MemoryData.of(self.run, X, y, weight, self.class_weights)
+        return MemoryData.of(self.run, X, y, weight, self.class_weights, of_labels=self.of_labels)
 
     def passes(self, weights: int, *, full: bool = False) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)

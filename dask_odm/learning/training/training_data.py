@@ -76,7 +76,7 @@ class TrainingData(ABC):
 
     @property
     def n_targets(self) -> int:
-        """Number of targets of a row, of which several are learned from rows in memory."""
+        """Number of targets of a row."""
         return 1
 
     @property
@@ -111,6 +111,12 @@ class TrainingData(ABC):
     @property
     @abstractmethod
     def total_weight(self) -> float: ...  # of all rows, class weights included
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the rows that take part, class weights included."""
+        total = self.total_weight
+        return 1.0 if total == self.labelled_rows else total / len(self.taking_part[0])
+
     @property
     @abstractmethod
     def class_totals(self) -> Array:

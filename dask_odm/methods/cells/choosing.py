@@ -23,8 +23,12 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.memory import CellMemory, sample_rows
+from dask_odm.methods.cells.recipe import sampled
+from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.trials import LeftOut, Splits, accuracy, explained, trial_rows
 from dask_odm.methods.settings import Cells
 from dask_odm.models.predict import code_block, finite_values
 from dask_odm.typing import Array
@@ -48,10 +52,11 @@ def are_possible(data: TrainingData, fit: ODMFit) -> bool:
 
 def gain_of(
     other: Choice[ODMFit], choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, narrower: float = 1.0
-) -> tuple[float, float]:
-    """Return the share of rows that ``other`` gets right beyond ``choice``, and its standard error.
+) -> tuple[float, float, bool]:
+    """Return the share of rows that ``other`` gets right beyond ``choice``, its standard error, and whether it may tie.
 
-    Of real targets, it is a share of the loss of their mean. The γ of ``other`` is ``narrower`` times that of
+    Two tie that differ on few rows beside those outside the largest class, if ``choice`` takes many passes. Of real
+    targets, the gain is a share of the loss of their mean. The γ of ``other`` is ``narrower`` times that of
     ``choice``. Raises MemoryLimitError or InputError if a trial cannot be made.
     """
     seed = data.run.seed
@@ -65,13 +70,13 @@ def gain_of(
     if not fit.has_real_targets:
         classes, codes = np.unique(learned.y, return_inverse=True)
         if len(classes) < 2:
-            return 0.0, 0.0
+            return 0.0, 0.0, False
         y = np.where(codes == 1, 1.0, -1.0) if len(classes) == 2 else codes.astype(np.float64)
         learned = replace(learned, y=y, factors=(1.0,) * len(classes))
     X = np.require(sample.X[outside], requirements="C") if isinstance(sample.X, np.ndarray) else sample.X[outside]
 
-    def right(each: Choice[ODMFit], times: float) -> Array:
-        """Return which of the other rows a solver gets right, (n,), or minus their loss."""
+    def right(each: Choice[ODMFit], times: float) -> tuple[Array, float]:
+        """Return which of the other rows a solver gets right, (n,), or minus their loss, and its passes."""
         trial = _trial_of(each.solver, data, fit, learned.total_weight / data.total_weight)
         if times != 1.0:
             gamma = times * learned.seen_by(fit.kernel).kernel.parameters()["gamma"]
@@ -84,14 +89,43 @@ def gain_of(
             values = finite_values(trained.model.label_values(X, CPU_COUNT))
         if fit.has_real_targets:
             at_mean = np.average(_losses(-sample.y, fit), weights=sample.weight)
-            return -_losses(values - sample.y[outside], fit) / max(at_mean, np.finfo(float).tiny)
-        found: Array = classes[code_block(values)] == sample.y[outside]
-        return found.astype(np.float64)
+            found = -_losses(values - sample.y[outside], fit) / max(at_mean, np.finfo(float).tiny)
+        else:
+            found = (classes[code_block(values)] == sample.y[outside]).astype(np.float64)
+        return found, trained.history[-1]["passes"]
 
     # nobody hears of the steps of a trial
-    more = Context().run(right, other, narrower) - Context().run(right, choice, 1.0)
-    more *= sample.weight[outside] / sample.weight[outside].sum()
-    return float(more.sum()), float(np.sqrt(more @ more))  # for a gain of 0: that of a single row is in doubt
+    of_other, _ = Context().run(right, other, narrower)
+    of_choice, passes = Context().run(right, choice, 1.0)
+    more = of_other - of_choice
+    shares = sample.weight[outside] / sample.weight[outside].sum()
+    more *= shares
+    rarer = 1.0 - np.bincount(np.unique(sample.y[outside], return_inverse=True)[1], shares).max()
+    tie = np.abs(more).sum() <= AUTO.agreeing * rarer and passes * (len(classes) - 1) >= AUTO.many_passes
+    return float(more.sum()), float(np.sqrt(more @ more)), bool(tie)  # error of a gain of 0: one row is in doubt
+
+
+def gamma_of_cells(data: TrainingData, fit: ODMFit) -> float:
+    """Return the γ by which some cells predict left-out rows best: that of ``fit``, which is a number, or a larger one.
+
+    A metric is learned with a γ that landmarks can follow. All rows of a trial's cell are landmarks.
+    """
+    rows = min(fit.own.most_rows(pairs=False), TUNING.more_landmarks)
+    seed = data.run.seed
+    band = fit.odm.lam / data.total_weight, fit.odm.upsilon, fit.odm.theta
+    cells = chosen_cells(data, sampled(data, fit.kernel, seed), fit.kernel, rows)
+    kernel = fit.kernel
+    gamma = float(kernel.gamma)
+    best = -np.inf
+    while True:
+        seen = (trial_rows(cell, kernel, rows, data.run, leaves_one=True) for cell in cells)
+        left = LeftOut.joined([each.left_out([band], Splits(None, seed))[0] for each in seen])
+        score = left.scores(explained if fit.has_real_targets else accuracy)[0, -1]
+        if not score > best:
+            return gamma
+        best = score
+        gamma = float(kernel.gamma)
+        kernel = replace(kernel, gamma=2.0 * gamma)
 
 
 def _losses(residuals: Array, fit: ODMFit) -> Array:
@@ -112,9 +146,10 @@ def _trial_of(solver: str, data: TrainingData, fit: ODMFit, share: float) -> ODM
         fit,
         own=own,
         odm=replace(fit.odm, lam=share * fit.odm.lam),
-        solver=replace(fit.solver, tol=max(fit.solver.tol, TUNING.tol)),
+        solver=replace(fit.solver, tol=max(fit.solver.tol, LIMITS.rough)),
         run=replace(fit.run, checkpoint=None, resume=False),
         loo=False,
+        trial=True,
         groups=None,
         last=None,
     )

@@ -128,40 +128,7 @@ def rows_within(rows: Any, tree: CellTree, margins: Array) -> Array:
     if isinstance(rows, CSRRows):
         found = [np.stack([near, np.full(len(near), cell)], axis=1) for near, cell in tree.reached(rows, margins)]
         return np.concatenate(found) if found else np.empty((0, 2), np.int64)
-    arguments = np.ascontiguousarray(rows), tree.planes, tree.thresholds, tree.children, margins
-    count = _reach(*arguments, np.empty((0, 2), np.int64))
-    pairs = np.empty((count, 2), np.int64)
-    _reach(*arguments, pairs)
-    return pairs
-
-
-@compiled_in_order
-def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins: Array, out: Array) -> int:
-    """Write row and cell of every pair to ``out``, if there is room, and return their number."""
-    count = 0
-    waiting = np.empty(len(thresholds) + 2, np.int64)
-    for i in range(len(X)):
-        waiting[0] = 0 if len(thresholds) else -1
-        left = 1
-        while left > 0:
-            left -= 1
-            node = waiting[left]
-            if node < 0:
-                if count < len(out):
-                    out[count, 0] = i
-                    out[count, 1] = -1 - node
-                count += 1
-                continue
-            along = 0.0
-            for j in range(X.shape[1]):
-                along += planes[node, j] * X[i, j]
-            if along > thresholds[node] - margins[node]:
-                waiting[left] = children[node, 1]
-                left += 1
-            if not along > thresholds[node] + margins[node]:
-                waiting[left] = children[node, 0]
-                left += 1
-    return count
+    return tree.pairs(rows, margins)
 
 
 def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:

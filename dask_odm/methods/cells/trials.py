@@ -20,9 +20,9 @@ from dask_odm.methods.cells.growing import grow, slabs_of
 
 
 def chosen_cells(
-    data: TrainingData, sample: MemoryKernelData, choice: KernelChoice, cell_rows: int
+    data: TrainingData, sample: MemoryKernelData, choice: KernelChoice, cell_rows: int, count: int = AUTO.trial_cells
 ) -> list[MemoryData]:
-    """Return `AutoLimits.trial_cells` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
+    """Return ``count`` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
 
     Of a cell that has more than twice as many, because nothing divides equal rows, twice as many are drawn. ``sample``
     is that of `sampled`.
@@ -35,7 +35,7 @@ def chosen_cells(
     counts = np.zeros((tree.count, codes.max() + 1))
     np.add.at(counts, (cells, codes), 1.0)
     mixed = counts.sum(axis=1) - counts.max(axis=1)  # rows of other classes than the most frequent one
-    places = (np.arange(AUTO.trial_cells) + 0.5) / AUTO.trial_cells * max(mixed.sum(), 1.0)
+    places = (np.arange(count) + 0.5) / count * max(mixed.sum(), 1.0)
     drawn = np.minimum(np.searchsorted(np.cumsum(mixed), places), tree.count - 1)
     chosen = np.unique(drawn)
     found = []

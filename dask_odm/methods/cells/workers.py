@@ -251,8 +251,8 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         present = np.unique(codes).tolist()
         places, signs, constants = _machines(settings, present)
         alone = _alone(cell, np.searchsorted(present, codes), len(present))
-        if settings.fit.loo:  # rows of a cell have class weights in theirs
-            alone = replace(alone, plain_weight=cell.weight / np.array(settings.factors)[codes])
+        # rows of a cell have class weights in theirs
+        alone = replace(alone, plain_weight=cell.weight / np.array(settings.factors)[codes])
     else:
         present, places, signs, constants = [], np.zeros(1, np.int64), np.ones(1), np.zeros(1)
         alone = replace(cell, given=cell.X, kept=np.arange(cell.rows))
@@ -267,7 +267,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         whole = replace(cell.statistics(), mean=np.asarray(cell.X.mean(axis=0, dtype=np.float64)))
         alone = replace(alone, whole=KnownStatistics(whole))
     try:
-        fit, score = _fit_of(alone, settings)
+        fit, score = _fit_of(alone, settings, present)
         if fit.groups is not None:
             fit = replace(fit, groups=fit.groups[cell.kept])
         if fit.last is not None:
@@ -321,13 +321,17 @@ def _alone(cell: MemoryData, codes: Array, classes: int) -> MemoryData:
     return replace(cell, given=cell.X, kept=np.arange(cell.rows), y=y, factors=(1.0,) * classes)
 
 
-def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
+def _fit_of(alone: MemoryData, settings: CellSettings, present: Sequence[int]) -> tuple[ODMFit, float]:
     """Return the settings by which a cell learns, and their score if it has found them itself, else 0."""
     fit = settings.fit
     odm = fit.odm
     if fit.axes is None:
         return replace(fit, odm=replace(odm, lam=odm.lam * (alone.total_weight / settings.total_weight))), 0.0
-    found, score = best_setting(alone, fit.kernel, fit.axes, fit.run)
+    searched = alone
+    if present:  # class weights do not count in the score
+        factors = tuple(settings.factors[code] for code in present)
+        searched = replace(alone, weight=alone.row_weights(), plain_weight=None, factors=factors)
+    found, score = best_setting(searched, fit.kernel, fit.axes, fit.run)
     own = ODMSettings(found.share * alone.total_weight, found.upsilon, found.theta)
     return replace(fit, odm=own, kernel=replace(fit.kernel, gamma=found.gamma)), score
 

@@ -71,7 +71,7 @@ class MachineQuery:
         return cls(replace(span, loss=BandLoss(settings, 1.0)), signs, unit * weights)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("span", "signs", "stiffness")}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def of_machines(self, some: Array | slice) -> MachineQuery:
         """Return the query of some of the machines."""

@@ -116,7 +116,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
 
 
 def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODMFit], join: Join) -> Trained:
-    """Train machines of several targets of rows in memory in lockstep, over the same landmarks, drawn for all."""
+    """Train machines of several targets in lockstep, over the same landmarks, drawn for all."""
     require_suited(fit)
     clock = StepClock()
     count = landmark_count(data, fit)
@@ -135,7 +135,7 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
         span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
         ratios = np.zeros(m) if fit.has_real_targets else high / low
         query = TargetQuery(span, ratios[None], low[None], np.arange(m))
-        problem = MachineProblem.over_rows(query, seen.scaled, *data.columns(), spare, CPU_COUNT)
+        problem = _problem(seen, query, spare)
         _go_on(problem, landmarks, found, history, (most, preconditioned, 0), data, fit, clock)
         del problem
         raw, numbers = seen.chosen_pivots(landmarks.index)
@@ -299,7 +299,8 @@ def _problem(seen: KernelData, query: MachineQuery, budget: int) -> MachineProbl
     data = seen.data
     if seen.scaled is None:
         return MachineProblem.over_passes(query, data.passes(query.span.r))
-    return MachineProblem.over_rows(query, *_by_class(seen), budget, CPU_COUNT)
+    rows = (seen.scaled, *data.columns()) if data.n_targets > 1 else _by_class(seen)
+    return MachineProblem.over_rows(query, *rows, budget, CPU_COUNT)
 
 
 def _by_class(seen: KernelData) -> tuple[Any, Array, Array]:
@@ -318,7 +319,7 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     several = data.n_targets > 1
     width = most if several else min(most, len(data.class_weights))
     memory = LandmarkMemory.of(data, r)
-    own = memory.machine_pass(most, width)
+    own = memory.machine_pass(most, width, data.n_targets)
     needed = means_bytes + data.held_bytes() + memory.lockstep(most) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
     here = data.run.here()

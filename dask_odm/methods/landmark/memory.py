@@ -77,12 +77,13 @@ class LandmarkMemory:
 
     # Many machines over the same landmarks
 
-    def machine_pass(self, m: int, width: int) -> PassBytes:
-        """A task of a pass for ``m`` machines, of which ``width`` learn from the same class."""
+    def machine_pass(self, m: int, width: int, targets: int = 1) -> PassBytes:
+        """A task of a pass for ``m`` machines, of which ``width`` learn from the same class, or of several targets."""
         # a tile in float64, its rows, margins and what follows
         values = tile_rows_of_machines(self.r, 8) * (8 * self.r + 2 * 8 * (self.d + 10) + 8 * 8 * width)
         work = values + 8 * m * self.r + 3 * 8 * self.r * self.d
-        return PassBytes(8 * m * self.r, 40 + width, work, 2 * width)
+        row = 40 + width + (2 * 8 * targets if targets > 1 else 0)  # y of rows that miss none, and in units
+        return PassBytes(8 * m * self.r, row, work, 2 * width)
 
     def class_means(self, classes: int, machines: int) -> int:
         """Preconditioners: means of the classes, samples of these with their features, and the machines' factors."""

@@ -18,7 +18,7 @@ from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.learning.problem.features import Affine
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss, Loss
-from dask_odm.learning.problem.nystrom_features import span_product, span_scores, span_sums
+from dask_odm.learning.problem.nystrom_features import span_products, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.systems import times_transpose
@@ -141,7 +141,7 @@ class SpanQuery:
         out = np.zeros(self.r)
         if not self.streamed:
             for rows, K in self._tiles(block, whole=True, wanted=curvature):
-                span_product(K, curvature[rows], p, out)
+                span_products(K, curvature[rows, None], p[None], out[None])
             return out
         curvature = self.loss.unpack(curvature, block.y, block.weight)
         active = np.flatnonzero(curvature)
@@ -149,7 +149,7 @@ class SpanQuery:
         buffer = np.empty((step, self.r), self.dtype)
         for i in range(0, len(active), step):
             some = active[i : i + step]
-            span_product(self.tile(self.read(block, some), buffer), curvature[some], p, out)
+            span_products(self.tile(self.read(block, some), buffer), curvature[some, None], p[None], out[None])
         return out
 
     def slopes(self, block: RowBlock, a: Array, direction: Array, steps: Array) -> Array:

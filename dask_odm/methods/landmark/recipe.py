@@ -256,7 +256,8 @@ def _fits(state: LandmarkState, r: int) -> bool:
 def certificate(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
-    if not fit.own.certify and (seen.scaled is None or not is_cheap(data.rows, len(landmarks))):
+    cheap = seen.scaled is not None and is_cheap(data.rows, len(landmarks)) and not fit.trial
+    if not fit.own.certify and not cheap:
         return None
     try:
         with seen.products(CERTIFICATE) as products:

@@ -24,15 +24,15 @@ too far.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dask_odm.learning.problem.band import TINY, band_square, row_gap
 from dask_odm.learning.problem.losses import Point, RowLosses
 from dask_odm.learning.solution import StepClock
-from dask_odm.linalg.jit import called, compiled, inlined, pointer
+from dask_odm.linalg.jit import compiled, inlined, pointer
 from dask_odm.methods.exact.states import ExactSolution
 from dask_odm.typing import Array
 
@@ -90,7 +90,7 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     a = a.astype(np.float64)
     exact += bias * a.sum()
     spread = values.error * float(np.abs(a).sum())
-    loss, lacking = _judge(a, exact, 0.0, len(values.negative), stiffness, band, spread)
+    loss, lacking, _ = _judge(a, exact, 0.0, len(values.negative), stiffness, band, spread)
     primal = 0.5 * float(a @ exact) + loss
     gap = lacking / max(primal, TINY)
     history = [clock.record(0, gap, primal, float(sweeps))]
@@ -100,24 +100,29 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
 @compiled
 def _judge(
     a: Array, scores: Array, shift: float, negatives: int, stiffness: Array, band: Array, spread: float
-) -> tuple[float, float]:
-    """Return the sum of the losses at ``scores + shift``, and P − D if any of these may be off by ``spread``."""
+) -> tuple[float, float, float]:
+    """Return the losses at ``scores + shift``, P − D if any of these may be off by ``spread``, and P − D if none is."""
     low = band[0]
     high = band[1]
     upsilon = band[2]
     loss = 0.0
     gap = 0.0
+    own = 0.0
     for i in range(a.size):
         y = -1.0 if i < negatives else 1.0
         c = stiffness[i]
         s = y * a[i]
         margin = y * (scores[i] + shift)
         loss += 0.5 * c * band_square(margin, low, high, upsilon)
+        near = 0.0
         largest = 0.0
-        for side in range(2):  # convex in the margin, so no margin in between has a larger gap
-            largest = max(largest, row_gap(s, margin - spread + 2.0 * spread * side, c, low, high, upsilon))
+        for side in range(-1, 2):  # convex in the margin, so none in between has a larger gap than both ends
+            before = near
+            near = row_gap(s, margin + spread * side, c, low, high, upsilon)
+            largest = max(largest, near)
+        own += before
         gap += largest
-    return loss, gap
+    return loss, gap, own
 
 
 @compiled
@@ -155,87 +160,98 @@ def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a:
 
 
 @inlined
-def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, terms: Array) -> None:
+def _terms(blocks: Blocks, stiffness: Array, upsilon: float, terms: Any) -> None:
     """Fill all but the last of ``terms`` (7, n) with figures of every row.
 
     They are y, κ₀ of the row with itself, the dual variable per margin missing below and above the band, and the
     inverses of these two. The last is for how far the row's margin would move.
     """
-    n = len(negative)
-    upsilon = band[2]
-    for i in range(stiffness.size):
-        own = negative[i, i] if i < n else positive[i - n, i - n]
+    n = stiffness.size
+    negatives = len(blocks[0])
+    low_values = pointer(blocks[0])
+    high_values = pointer(blocks[1])
+    for i in range(n):
+        k = i - negatives
+        own = low_values[i * (negatives + 1)] if k < 0 else high_values[k * (n - negatives + 1)]
         c = stiffness[i]
-        terms[0, i], terms[1, i] = -1.0 if i < n else 1.0, own
-        terms[2, i], terms[4, i] = c / (1.0 + own * c), own + 1.0 / c
-        c *= upsilon
-        terms[3, i], terms[5, i] = c / (1.0 + own * c), own + 1.0 / c if c > 0.0 else terms[4, i]
+        over = c * upsilon
+        terms[i] = -1.0 if k < 0 else 1.0
+        terms[n + i] = own
+        terms[2 * n + i] = c / (1.0 + own * c)
+        terms[3 * n + i] = over / (1.0 + own * over)
+        terms[4 * n + i] = own + 1.0 / c
+        terms[5 * n + i] = own + 1.0 / (over if over > 0.0 else c)
 
 
-@called
-def _change(a: float, score: float, terms: Array, i: int, low: float, high: float) -> tuple[float, float, float]:
+@inlined
+def _change(a: float, score: float, terms: Any, n: int, i: int, low: float, high: float) -> tuple[float, float, float]:
     """Return the distance of a row's s from its best value, that value, and how far the row's margin would move."""
-    s = terms[0, i] * a
-    g = terms[0, i] * score - terms[1, i] * s
+    s = terms[i] * a
+    g = terms[i] * score - terms[n + i] * s
     zero = s - s
-    new = max(low - g, zero) * terms[2, i] + min(high - g, zero) * terms[3, i]
+    new = max(low - g, zero) * terms[2 * n + i] + min(high - g, zero) * terms[3 * n + i]
     # read both without a branch, so that the loop vectorises
-    below = terms[4, i]
-    above = terms[5, i]
+    below = terms[4 * n + i]
+    above = terms[5 * n + i]
     return new - s, new, abs(new - s) * (above if g > high else below)
 
 
 @inlined
 def _near(
-    order: Array, terms: Array, low: float, high: float, least: float, b: float, a: Array, scores: Array, rows: Array
+    order: Array, terms: Any, low: float, high: float, least: float, b: float, a: Any, scores: Any, rows: Any
 ) -> int:
     """Write the rows whose margins would move by ``least`` or more into ``rows``, in ``order``; return their number."""
+    n = order.size
+    moves = 6 * n
     count = 0
-    for i in range(a.size):
-        terms[6, i] = _change(a[i], scores[i] + b, terms, i, low, high)[2]
+    for i in range(n):
+        terms[moves + i] = _change(a[i], scores[i] + b, terms, n, i, low, high)[2]
     for i in order:
         rows[count] = i
-        count += terms[6, i] >= least
+        count += terms[moves + i] >= least
     return count
 
 
 @inlined
 def _sweep(
-    blocks: Blocks, terms: Array, band: Array, order: Array, number: int, threshold: float, b: float, a: Array,
-    scores: Array, rows: Array,
+    blocks: Blocks, terms: Any, band: Array, order: Array, number: int, threshold: float, b: float, a: Any, sums: Any,
+    rows: Any, exact: Any,
 ) -> tuple[float, int]:  # fmt: skip
-    """Visit the rows near the threshold, and update ``a`` and ``scores`` in place.
+    """Visit the rows near the threshold, and update ``a`` and ``sums`` in place, in numbers of the type ``exact``.
 
     Return the growth of Σ a, and how many rows changed.
     """
     negative, positive, across, back = blocks
     n = len(negative)
     m = len(positive)
-    sums = pointer(scores)
     grown = 0.0
     changed = 0
-    exact = a.dtype.type
     low = exact(band[0])
     high = exact(band[1])
     further = exact(0.2)  # over-relaxation
     least = exact(threshold)
     shift = exact(b)
-    count = _near(order, terms, low, high, exact(0.4) * least, shift, a, scores, rows)
+    count = _near(order, terms, low, high, exact(0.4) * least, shift, a, sums, rows)
     at = 0
     stride = order[number % order.size] % max(count, 1) or 1
-    while math.gcd(stride, count) > 1:
-        stride += 1
+    common = 2
+    while common > 1:  # until no divisor is left that stride and count have in common
+        common = stride
+        rest = count
+        while rest:
+            common, rest = rest, common % rest
+        stride += common > 1
     for _ in range(count):
         i = rows[at]
         at += stride
         if at >= count:
             at -= count
-        change, new, move = _change(a[i], scores[i] + shift, terms, i, low, high)
+        change, new, move = _change(a[i], sums[i] + shift, terms, n + m, i, low, high)
         if move < least:
             continue
         if (new + further * change) * new > exact(0.0):
             change += further * change
-        step = terms[0, i] * change
+        step = terms[i] * change
         a[i] += step
         grown += step
         changed += 1
@@ -251,14 +267,14 @@ def _sweep(
 
 
 @inlined
-def _answer(a: Array, terms: Array) -> float:
+def _answer(a: Any, terms: Any, n: int) -> float:
     """Return how far Σ a falls if all scores rise by 1 and each row responds independently."""
     zero = a[0] - a[0]
     out = zero
-    for i in range(a.size):
-        s = terms[0, i] * a[i]
-        below = terms[2, i]
-        above = terms[3, i]
+    for i in range(n):
+        s = terms[i] * a[i]
+        below = terms[2 * n + i]
+        above = terms[3 * n + i]
         out += below if s > zero else above if s < zero else zero
     return out
 
@@ -273,29 +289,34 @@ def _descend(
     It stops as well if nearly all of the gap is what the kernel's ``error`` allows. ``scores`` are those of κ₀;
     ``terms`` (7, n) and ``rows`` (n + 1,) are memory.
     """
-    negative, positive, _, _ = blocks
+    n = a.size
+    negatives = len(blocks[0])
+    figures = pointer(terms)
+    own_a = pointer(a)
+    sums = pointer(scores)
     threshold = 1.0
     sweeps = 0
     b = 0.0
     total = 0.0
     lag = 0.0
     share = 0.3  # of the response to b; grows and shrinks with what b does
-    _terms(negative, positive, stiffness, band, terms)
+    _terms(blocks, stiffness, band[2], figures)
     least = 1e-4
     while threshold > least:  # what is left then is smooth, and Newton's work
-        grown, changed = _sweep(blocks, terms, band, order, sweeps, threshold, b, a, scores, rows)
+        grown, changed = _sweep(
+            blocks, figures, band, order, sweeps, threshold, b, own_a, sums, pointer(rows), a.dtype.type
+        )  # fmt: skip
         total += grown
         # five times as many sweeps are the most, since Newton is quicker then
-        threshold *= 0.9 ** max(0.2, min(1.0, 0.03 * a.size / max(changed, 1)))
+        threshold *= 0.9 ** max(0.2, min(1.0, 0.03 * n / max(changed, 1)))
         sweeps += 1
         if threshold < 0.03:  # above, the gap is never small
             square = 0.0
             spread = 0.0
-            for i in range(a.size):
-                square += a[i] * (scores[i] + bias * total)
-                spread += error * abs(a[i])
-            loss, gap = _judge(a, scores, bias * total, len(negative), stiffness, band, spread)
-            _, own = _judge(a, scores, bias * total, len(negative), stiffness, band, 0.0)
+            for i in range(n):
+                square += own_a[i] * (sums[i] + bias * total)
+                spread += error * abs(own_a[i])
+            loss, gap, own = _judge(a, scores, bias * total, negatives, stiffness, band, spread)
             primal = loss + 0.5 * square
             if gap <= tol * primal or own <= min(0.1 * gap, tol * primal):  # the rest is rounding
                 break
@@ -305,5 +326,5 @@ def _descend(
         lag = bias * total - b
         if before != 0.0:
             share *= 0.65 if lag * before > 0.0 else 1.5
-        b += lag / (1.0 + bias * share * _answer(a, terms))
-    return int(sweeps)
+        b += lag / (1.0 + bias * share * _answer(own_a, figures, n))
+    return sweeps

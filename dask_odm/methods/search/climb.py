@@ -58,7 +58,7 @@ class SearchTuning:
     upsilons: tuple[float, ...] = (0.0125, 0.05, 0.2, 0.8)
     thetas: tuple[float, ...] = (0.1, 0.3, 0.6)
     gammas: tuple[float, ...] = tuple(2.0**k for k in range(-4, 7))  # in units of that of gamma="scale"
-    shares: tuple[float, ...] = tuple(2.5**k for k in range(-4, 7))  # λ/M
+    shares: tuple[float, ...] = tuple(2.5**k for k in range(-4, 7))  # of λ in the number of rows
     first_upsilon: float = 0.05  # of the coarse stage, as is the next
     first_theta: float = 0.3
     first_landmarks: int = 300  # the climb uses the number of landmarks that is nearest to this

@@ -189,10 +189,13 @@ class SampleTrials:
         """Return the numbers of what is left out at a time, rows or groups, of all that were given."""
         return rows.kept if self._groups is None else self._groups[rows.kept]
 
-    def seen_by(self, setting: Setting) -> dict[str, Any]:
-        """Return the parameters of an estimator that has a setting's view, of those in which views differ."""
+    def seen_by(self, setting: Setting, *, told: bool = False) -> dict[str, Any]:
+        """Return the parameters of an estimator that has a setting's view: those in which views differ, or all told."""
         view = setting.view._asdict()
-        found = {name: value for name, value in view.items() if len({getattr(each, name) for each in self._views}) > 1}
+        found = {
+            name: value for name, value in view.items()
+            if told or len({getattr(each, name) for each in self._views}) > 1
+        }  # fmt: skip
         found.pop("metric", None)
         if setting.metric is not None and (learned := self.kernel_of(setting).metric) is not None:
             found["metric"] = type(self._metric)(setting.metric, values=learned.values.tolist())
@@ -261,7 +264,8 @@ class SampleTrials:
 
     def _judged_apart(self, stage: int) -> bool:
         """Whether the settings of a stage are compared by rows that no metric knows."""
-        return self._views[0 if stage == COARSE else -1].metric is not None
+        given = self._metric is not None and self._metric.values is not None
+        return not given and self._views[0 if stage == COARSE else -1].metric is not None
 
     @property
     def _has_machines(self) -> bool:

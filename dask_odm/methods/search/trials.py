@@ -161,7 +161,8 @@ class TrialRows:
                 found.append(problem.without_groups(w, hessian, inverse, *self.own_groups))
                 continue
             pairs = problem.leverages(w, inverse.astype(self.X.dtype))
-            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight, self.weight)[0])
+            # whole rows, so that weights do not count as rows of which others remain
+            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight, np.empty(0))[0])
         return found
 
     def solved(

@@ -166,6 +166,8 @@ class ExactRecipe(Recipe[MDDFit]):
             raise InputError(
                 "leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam."
             )
+        if data.n_targets > 1 and not data.in_memory:
+            raise InputError("kernel matrices of a store are for one target of a row; give n_landmarks.")
         require_rows(data.rows, fit.n_partitions)
         assert fit.kernel is not None
         seen = data.seen_by(fit.kernel)

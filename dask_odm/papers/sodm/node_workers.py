@@ -79,7 +79,7 @@ def solve_node(
     threads: int,
     certify: bool,
     below: Sequence[RowSet],
-    children: Sequence[Solution],
+    *children: Solution,
 ) -> Solution:
     """Solve a node from the solutions ``children`` of the nodes ``below`` it, or from zero if there are none.
 

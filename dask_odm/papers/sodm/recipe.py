@@ -180,7 +180,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule) -> Trained:
         if resume is not None:
 
             def sizes(number: int) -> list[int]:
-                return [node.size(counts) for node in nodes_of(levels, number, counts, regroup)]
+                return [node.size(counts) for node in nodes_of(levels, number, regroup)]
 
             require_state(fit, resume.is_level(len(levels), sizes, all_rows=rule.pass_up is pass_all))
         logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)

@@ -1,8 +1,8 @@
 """SODM's merging tree: partitions are solved, merged and solved again from their children's solutions.
 
-Source: SODM, algorithm 1. Every level is a set of `dask.delayed` tasks whose inputs are the tasks of the level
-below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client receives only
-figures (gaps, sweeps, seconds), and decides level by level whether to go on.
+Source: SODM, algorithm 1. Every level is a set of tasks whose inputs are the tasks of the level below, so warm starts
+pass from worker to worker. The client receives only figures (gaps, sweeps, seconds), and decides level by level
+whether to go on.
 
 A node is a set of rows (`dask_odm.papers.sodm.node_workers`). SODM merges partitions in their order; a caller may also
 regroup all rows for a level.
@@ -19,14 +19,14 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from dask.delayed import Delayed, delayed
 
-from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
+from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps
 from dask_odm.engine.cluster import MORE_PARTITIONS, Cluster
 from dask_odm.engine.partitioners import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Solution
+from dask_odm.linalg.threads import run_threads
 from dask_odm.papers.sodm.node_workers import PassUp, TreeJob, pass_all, projected_bytes, solve_node
 from dask_odm.typing import Array
 
@@ -130,30 +130,28 @@ def grow_tree(
     None to merge as ``tree`` says. It is called when the level below is done.
 
     Raises MemoryLimitError if a level's tasks would not fit their workers. All levels are checked before any task runs;
-    a level whose rows depend on the solutions below is checked when those are known. Raises InputError if the nodes of
-    a level do not hold each row once.
+    a level whose rows depend on the solutions below is checked when those are known.
     """
     counts = job.partitions.counts
     levels = tree.levels(len(counts))
     known = job.pass_up is pass_all and regroup is None
     check_memory(job, levels if known else levels[:1], cluster)
     done = -1
-    solved: list[Solution] = []
+    states: list[Any] = []  # solutions of a level, or futures of them
     history: History = []
     nodes: list[RowSet] = []
     if resume is not None:
         done = resume.level
-        solved = resume.solutions()
+        states = resume.solutions()
         history = list(resume.history)
-        nodes = nodes_of(levels, done, counts, regroup)
-    states = [delayed(solution, traverse=False) for solution in solved]
-    passed = [read_figures(job.pass_up, solution)[1] for solution in solved]
+        nodes = nodes_of(levels, done, regroup)
+    passed = [read_figures(job.pass_up, solution)[1] for solution in states]
     with cluster.cancelled_on_error(states):  # the list always holds the level that is kept on the workers
         for number in range(done + 1, len(levels)):
             if tree.early_stop and number > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 break
             below = nodes
-            nodes = nodes_of(levels, number, counts, regroup)
+            nodes = nodes_of(levels, number, regroup)
             if not known and number:
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
@@ -174,16 +172,13 @@ def grow_tree(
 def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:
     """Solve the root of a tree of one partition in this process, without a task graph."""
     check_memory(job, [[0, 1]], cluster)
-    return solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
+    return solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [])
 
 
-def nodes_of(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
+def nodes_of(levels: list[list[int]], number: int, regroup: Regroup | None) -> list[RowSet]:
     """Return the nodes of a level: those of ``regroup``, or merged partitions."""
     given = None if regroup is None or number == 0 else regroup(number)
-    if given is None:
-        return [RowSet.whole(*span) for span in pairwise(levels[number])]
-    require_each_once(given, counts, f"level {number}")
-    return list(given)
+    return [RowSet.whole(*span) for span in pairwise(levels[number])] if given is None else list(given)
 
 
 def _run_level(
@@ -192,37 +187,40 @@ def _run_level(
     below: Sequence[RowSet],
     number: int,
     depth: int,
-    states: list[Delayed],
+    states: list[Any],
     cluster: Cluster,
-) -> tuple[list[Delayed], list[Solution], list[int]]:
+) -> tuple[list[Any], list[Solution], list[int]]:
     """Run the tasks of one level, which start from the ``states`` of the nodes ``below``.
 
-    Returns the solutions, which stay on the workers, their figures without dual variables, and how many rows each node
-    passes up.
+    Returns the solutions, or futures of those that stay on the workers, their figures without dual variables, and how
+    many rows each node passes up.
     """
     memory, threads = cluster.share(len(nodes))
     certify = len(nodes) == 1
-    solve = delayed(partial(solve_node, job), pure=False, traverse=False)
-    tasks = []
+    tasks: list[tuple[Any, ...]] = []
     for i, (node, children) in enumerate(zip(nodes, overlaps(nodes, below), strict=True)):
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
+        call = partial(solve_node, job, node, seed, memory, threads, certify, [below[c] for c in children])
+        tasks.append((call, *(states[c] for c in children)))
+    look = partial(read_figures, job.pass_up)
+    found: dict[int, tuple[Solution, int]] = {}
+    if cluster.client is None:
+        solved = run_threads(lambda task: task[0](*task[1:]), tasks, cluster.threads, f"level {depth}")
+        for i, solution in enumerate(solved):
+            found[i] = look(solution)
+            report(_solved(depth, i, found[i][0]))
+    else:
         # the dashboard groups by what is before the first dash
-        name = f"solve_{len(nodes)}_partitions-{uuid4().hex}"
-        rows = [below[c] for c in children]
-        started = [states[c] for c in children]
-        tasks.append(solve(node, seed, memory, threads, certify, rows, started, dask_key_name=name))
-    with Meter(f"level {depth}", len(nodes), "partitions") as meter:
-        solved = cluster.persist(tasks, meter.add)
-        figures: list[Any] = [None] * len(solved)
-        passed = [0] * len(solved)
-        with cluster.cancelled_on_error(solved):
-            look = delayed(partial(read_figures, job.pass_up), pure=False, traverse=False)
-            looks = [look(s, dask_key_name=f"gaps_of_{len(nodes)}_partitions-{uuid4().hex}") for s in solved]
-            for i, (solution, rows_up) in cluster.results(looks):
-                figures[i], passed[i] = solution, rows_up
-                meter.add(cluster.client is not None)  # without a client they were counted when they were solved
-                report(_solved(depth, i, solution))
-    return solved, figures, passed
+        serial = f"{len(nodes)}_partitions-{uuid4().hex}"
+        graph = {f"solve_{serial}-{i}": task for i, task in enumerate(tasks)}
+        solved = cluster.started(graph, list(graph))
+        with Meter(f"level {depth}", len(nodes), "partitions") as meter, cluster.cancelled_on_error(solved):
+            looks = {f"gaps_of_{serial}-{i}": (look, solution) for i, solution in enumerate(solved)}
+            for i, figures in meter.over(cluster.done(cluster.started(looks, list(looks)))):
+                found[i] = figures
+                report(_solved(depth, i, figures[0]))
+    solutions, passed = zip(*(found[i] for i in range(len(nodes))), strict=True)
+    return solved, list(solutions), list(passed)
 
 
 def read_figures(pass_up: PassUp, solution: Solution) -> tuple[Solution, int]:
@@ -237,8 +235,9 @@ def _most_rows(nodes: Sequence[RowSet], below: Sequence[RowSet], passed: Sequenc
     return max(min(node.size(counts), sum(passed[c] for c in own)) for node, own in zip(nodes, children, strict=True))
 
 
-def _fetch(states: Sequence[Delayed], cluster: Cluster) -> list[Solution]:
-    return [solution for _, solution in sorted(cluster.results(list(states)), key=lambda pair: pair[0])]
+def _fetch(states: Sequence[Any], cluster: Cluster) -> list[Solution]:
+    futures = [state for state in states if not isinstance(state, Solution)]
+    return cluster.gather(futures, [future.key for future in futures]) if futures else list(states)
 
 
 def check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> None:

@@ -212,6 +212,14 @@ def test_a_value_is_found_among_as_many_knots_as_a_column_may_have():
         of(258)
 
 
+def test_float32_rows_are_compared_with_the_knots_as_float64_rows_are():
+    X = 1000.0 + np.random.default_rng(0).random((3000, 2))
+    ranks = ranks_of(X)
+    near = X.astype(np.float32)  # many are the numbers that knots are rounded to
+    out = [ranks(rows, np.empty(X.shape), np.zeros(2), np.ones(2)) for rows in (near, near.astype(np.float64))]
+    np.testing.assert_array_equal(*out)
+
+
 @pytest.mark.usefixtures("over_passes")
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_fit_tells_the_memory_of_the_tables(tmp_path, stored):

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
+from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import Shuffle
-from dask_odm.errors import InputError
 from small_problems import blobs
 from small_stores import store_of
 from tree_jobs import HERE
@@ -76,11 +75,3 @@ def test_sets_beside_each_other():
     assert merged_span([a]) == (0, 2)
     assert merged_span([b, a]) is merged_span([a, c]) is merged_span([]) is None
     assert overlaps([a, b, c], [RowSet.whole(0, 1), RowSet.whole(1, 3), RowSet.whole(3, 4)]) == [[0, 1], [1], [0, 2]]
-
-
-def test_every_row_once():
-    require_each_once([RowSet.whole(0, 3), RowSet.whole(3, 4)], COUNTS, "a")
-    with pytest.raises(InputError, match="nodes of a must have each of 14 rows once: 3 are in none and 4 in several"):
-        require_each_once([RowSet.whole(0, 3), RowSet.whole(0, 1)], COUNTS, "a")
-    with pytest.raises(InputError, match="nodes of a must have a row each"):
-        require_each_once([RowSet.whole(0, 4), RowSet(())], COUNTS, "a")

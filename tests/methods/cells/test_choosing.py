@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 
 import dask
 import numpy as np
@@ -19,7 +20,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.methods.cells.choosing import gain_of
 from dask_odm.methods.recipes import RECIPES, choose_by_trials, suits_narrow_cells
-from dask_odm.solvers import Cells, Landmark
+from dask_odm.solvers import Cells, Exact, Landmark
 from small_stores import store_of
 
 LANDMARK, CELLS, EXACT = (Choice(name, "too many rows", RECIPES[name]) for name in ("landmark", "cells", "exact"))
@@ -92,12 +93,26 @@ def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog, mo
     assert re.match(told.format("more"), why)
     assert f"solver='cells': {why}" in caplog.text
     assert chosen(model, X, y, tmp_path / "board.zarr") == (name, why, own)
-    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (-0.0006, 0.002))
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (-0.0006, 0.002, False))
     other, fewer, _ = chosen(model, X, y)
     assert other == "landmark"
     assert re.match(told.format("fewer"), fewer)
-    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (0.001, 0.002))
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (-0.0006, 0.002, True))
+    other, fewer, _ = chosen(model, X, y)
+    assert (other, fewer[-16:]) == ("cells", ", and is quicker")
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (0.001, 0.002, False))
     assert chosen(model, X, y)[0] == "landmark", "what is in doubt stays with what suits the data"
+
+
+@pytest.mark.parametrize(("differ", "lam", "tie"), [(1, 1e6, True), (4, 1e6, False), (1, 1.0, False)])
+def test_a_tie_is_a_small_share_of_the_rarer_class_if_landmarks_take_many_passes(monkeypatch, differ, lam, tie):
+    rng = np.random.default_rng(0)
+    y = (rng.permutation(1500) < 60).astype(int)
+    X = rng.normal(size=(1500, 3)) + 2.0 * y[:, None]
+    data, fit = problem(with_landmarks(60, narrow(gamma=0.2, lam=lam)), X, y)
+    codes = iter((np.arange(1000) < differ, np.zeros(1000)))
+    monkeypatch.setattr("dask_odm.methods.cells.choosing.code_block", lambda _: next(codes).astype(int))
+    assert gain_of(CELLS, LANDMARK, data, fit)[2] == tie
 
 
 def test_landmarks_where_a_large_lam_makes_cells_learn_noise():
@@ -128,9 +143,11 @@ def test_classes_without_a_row_in_a_trial_are_left_out():
     X, y = board(2000, 3, 10)
     codes = (y == 1).astype(int)
     codes[-1] = 2  # which only one part of the rows can have
-    gain, error = gain_of(CELLS, LANDMARK, *problem(with_landmarks(40, narrow()), X, codes))
+    gain, error, tie = gain_of(CELLS, LANDMARK, *problem(with_landmarks(40, narrow()), X, codes))
     assert gain > error
-    assert gain_of(CELLS, LANDMARK, *problem(with_landmarks(40, narrow()), X, (codes == 2).astype(int))) == (0.0, 0.0)
+    assert not tie
+    alone = problem(with_landmarks(40, narrow()), X, (codes == 2).astype(int))
+    assert gain_of(CELLS, LANDMARK, *alone) == (0.0, 0.0, False)
 
 
 def test_a_single_row_is_in_doubt(monkeypatch):
@@ -138,13 +155,16 @@ def test_a_single_row_is_in_doubt(monkeypatch):
     data, fit = problem(with_landmarks(100, narrow()), X, y)
     codes = iter((np.r_[1, np.zeros(199)], np.zeros(200)))
     monkeypatch.setattr("dask_odm.methods.cells.choosing.code_block", lambda _: next(codes).astype(int))
-    gain, error = gain_of(CELLS, LANDMARK, data, fit)
+    gain, error, _ = gain_of(CELLS, LANDMARK, data, fit)
     assert abs(gain) == error == pytest.approx(1 / 200)
 
 
-def test_the_same_solver_gains_nothing():
+def test_nothing_is_certified_in_trials_where_the_same_solver_gains_nothing(monkeypatch):
+    monkeypatch.delattr("dask_odm.methods.landmark.recipe._certified")
+    monkeypatch.delattr("dask_odm.methods.exact.recipe.held_as_predicted")
     data, fit = problem(with_landmarks(100, narrow(loo=True)), *board(1200))
-    assert gain_of(LANDMARK, LANDMARK, data, fit) == (0.0, 0.0)
+    assert gain_of(LANDMARK, LANDMARK, data, fit)[:2] == (0.0, 0.0)
+    assert gain_of(EXACT, EXACT, data, replace(fit, own=Exact()))[:2] == (0.0, 0.0)
 
 
 def test_landmarks_for_smooth_classes():

@@ -25,12 +25,14 @@ def boards(n: int = 900, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, n
     return X, np.where(rng.random(n) < 0.1, rng.integers(0, classes, n), squares.sum(axis=1) % classes)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_a_cell_is_what_a_search_of_its_rows_alone_finds(classes):
+@pytest.mark.parametrize(("classes", "weighed"), [(2, None), (3, None), (2, {1: 10.0}), (3, {1: 10.0, 2: 5.0})])
+def test_a_cell_is_what_a_search_of_its_rows_alone_finds(classes, weighed):
     X, y = boards(600, classes)
     X[:200] = 3.0 + 0.1 * X[:200]
     y[:200] = 0
-    model = ODMClassifierCV(solver=Cells(150, settings="each"), **SETTINGS).fit(X, y)
+    settings = SETTINGS | {"class_weight": weighed}
+    model = ODMClassifierCV(solver=Cells(150, settings="each"), **settings).fit(X, y)
+    weight = np.array([(weighed or {}).get(code, 1.0) for code in y])
     cells = model._model.cells_of(X)
     found = np.array([model.cell_params_[name] for name in NAMES])
     assert len(set(map(tuple, found.T[np.isfinite(found[0])].tolist()))) > 1, "cells differ"
@@ -42,10 +44,11 @@ def test_a_cell_is_what_a_search_of_its_rows_alone_finds(classes):
             assert np.isnan(found[:, cell]).all()
             scores.append(1.0)
             continue
-        own = SETTINGS | {"lams": [lam * rows.sum() / len(y) for lam in AXES["lams"]]}
+        share = weight[rows].sum() / weight.sum()
+        own = settings | {"lams": [lam * share for lam in AXES["lams"]]}
         alone = ODMClassifierCV("rbf", solver="exact", **own).fit(X[rows], y[rows])
         expected = [alone.best_params_[name] for name in NAMES]
-        expected[1] *= len(y) / rows.sum()
+        expected[1] /= share
         np.testing.assert_allclose(found[:, cell], expected, rtol=1e-12)
         values = model.decision_function(X[rows])
         if len(set(y[rows].tolist())) == classes:

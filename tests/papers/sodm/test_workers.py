@@ -279,13 +279,6 @@ def test_a_node_that_gets_nothing_has_nothing():
     assert (result.dual[0][left] == 0).all()
 
 
-def test_nodes_have_each_row_once():
-    job = make_job(small_problem(40, SETTINGS[0]), 2)
-    sets = [RowSet.whole(0, 1), RowSet.at(np.array([3, 30]), job.partitions.counts)]
-    with pytest.raises(InputError, match=r"level 1 must have each of 40 rows once: 19 are in none and 1 in several"):
-        grow(job, fan_in=2, regroup=lambda number: sets)
-
-
 def test_memory_of_a_cascade_is_that_of_the_rows_passed_up():
     """All rows do not fit into one node, those that count do; with fewer bytes a level is refused when it is due."""
     job, heard = make_job(small_problem(240, (1e3, 0.3, 0.4)), 8), []
