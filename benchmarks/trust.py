@@ -1,6 +1,6 @@
-"""What is made of left-out values, beside refits, scikit-learn and MAPIE: scores, groups, thresholds, sets, one class.
+"""What is made of left-out values, beside refits, scikit-learn and MAPIE: scores, groups, thresholds, sets, intervals.
 
-    DASK_ODM_DATA=folder python benchmarks/trust.py [scores groups thresholds sets importance outliers]
+    DASK_ODM_DATA=folder python benchmarks/trust.py [scores groups thresholds sets importance outliers intervals]
         [--names a7a ...] [--rows N]
 
 prints a Markdown table for each. Data, splits and scaling are those of `linear_rivals.py`, settings those of
@@ -22,6 +22,10 @@ importance
 outliers
     One class is learned, and test rows of both are told apart: area under the ROC curve, and the share of rows of the
     learned class that are false alarms where .1 is asked for, of `OneClassODM` and of `OneClassSVM`.
+intervals
+    Share of test rows whose target is in its interval for 80, 90 and 95 %, and mean width for 90 % in deviations of the
+    targets, with ``noise="even"`` and "uneven", from no other settings: tables of numbers of `table_sets.py`, means of
+    five cuts. The last line is the largest distance from what was asked for.
 
 Seconds are of the wall clock, after a fit of a few rows, which compiles.
 """
@@ -46,8 +50,9 @@ from sklearn.inspection import permutation_importance as sklearn_importance
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, TunedThresholdClassifierCV, cross_validate
 from sklearn.svm import OneClassSVM
+from table_sets import TABLES, cut
 
-from dask_odm import ODMClassifier, OneClassODM, ingest, permutation_importance
+from dask_odm import ODMClassifier, ODMRegressor, OneClassODM, ingest, permutation_importance
 
 GROUPS = 30
 NU = 0.1
@@ -164,6 +169,35 @@ def outliers(name: str, data: Data, train: int) -> Row:
     return row
 
 
+def intervals(rows: int) -> None:
+    """Print how often intervals hold the target of rows that were not learned from."""
+    coverages = (0.8, 0.9, 0.95)
+    head = " | ".join(f"{noise}: {' | '.join(map(str, coverages))} | width" for noise in ("even", "uneven"))
+    print(f"\n| intervals | {head} | R² |\n|{'---|' * (2 * len(coverages) + 4)}", flush=True)
+    off = []
+    for name, table in TABLES.items():
+        if not table.numbers:
+            continue
+        found = []
+        data = table.load()
+        for seed in range(5):
+            part = cut(data, True, rows, 3000, seed)
+            T, t = part["test"], part["y_test"]
+            for noise in ("even", "uneven"):
+                model = ODMRegressor(loo=True, noise=noise, random_state=0).fit(part["X"], part["y"])
+                for coverage in coverages:
+                    low, high = model.predict_interval(T, coverage).T
+                    found.append(float(((low <= t) & (t <= high)).mean()))
+                low, high = model.predict_interval(T, 0.9).T
+                found.append(float((high - low).mean() / part["y"].std()))
+            found.append(model.score(T, t))
+        means = np.reshape(found, (5, -1)).mean(axis=0)
+        both = means[: 2 * len(coverages) + 2].reshape(2, -1)[:, :-1]
+        off.append(float(np.abs(both - coverages).max()))
+        print(f"| {name} | {' | '.join(f'{each:.3f}' for each in means)} |", flush=True)
+    print(f"\nat most {max(off):.3f} from what was asked for, in {len(off)} sets")
+
+
 MEASURES: dict[str, tuple[Callable[[str, Data, int], Row], str]] = {
     "scores": (
         scores,
@@ -186,7 +220,7 @@ MEASURES: dict[str, tuple[Callable[[str, Data, int], Row], str]] = {
 def main(argv: list[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("what", nargs="*", default=list(MEASURES))
+    parser.add_argument("what", nargs="*", default=[*MEASURES, "intervals"])
     parser.add_argument("--names", nargs="+", default=list(SETS))
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="folder of the data sets")
@@ -196,6 +230,9 @@ def main(argv: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     held = {name: published(name, Path(given.data)) for name in given.names}
     for what in given.what:
+        if what == "intervals":
+            intervals(given.rows)
+            continue
         measure, head = MEASURES[what]
         print(f"\n| {what} | {head} |\n|{'---|' * (head.count('|') + 2)}", flush=True)
         for i, (name, (X, y, T, t)) in enumerate(held.items()):

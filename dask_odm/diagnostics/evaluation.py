@@ -168,20 +168,22 @@ class Together:
     weight: float = 0.0
 
     def facts(self) -> dict[str, Any]:
-        """Return the number of rows, and the score of all labels or targets together."""
-        told = [one.facts() for one in self.each.values()]
-        of_labels = "accuracy" in told[0]
-        score = self.right / self.weight if of_labels else float(np.mean([facts["r2"] for facts in told]))
-        return {"rows": told[0]["rows"], "accuracy" if of_labels else "r2": score}
+        """Return the number of rows, the score of all labels or targets together, and the results of each."""
+        each = {name: one.facts() for name, one in self.each.items()}
+        told = next(iter(each.values()))
+        of_labels = "accuracy" in told
+        score = self.right / self.weight if of_labels else float(np.mean([facts["r2"] for facts in each.values()]))
+        return {"rows": told["rows"], "accuracy" if of_labels else "r2": score, "each": each}
 
     def worst(self) -> tuple[str, Any]:
         """Return name and comparison of the label with the least area under the ROC, or the target of the least R²."""
-        scores = {name: one.facts() for name, one in self.each.items()}
-        return min(self.each.items(), key=lambda item: scores[item[0]].get("r2", scores[item[0]].get("auc") or 1.0))
+        each = self.facts()["each"]
+        name = min(each, key=lambda name: each[name].get("r2", each[name].get("auc") or 1.0))
+        return name, self.each[name]
 
     def lines(self) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Return head and rows of a table, with a line for each label or target."""
-        facts = [one.facts() for one in self.each.values()]
+        facts = list(self.facts()["each"].values())
         if "accuracy" in facts[0]:
             head = ["label", "rows with it", "precision", "recall", "area under the ROC curve"]
             columns: list[Any] = [[int(one.counts.sum(axis=1)[1]) for one in self.each.values()]]

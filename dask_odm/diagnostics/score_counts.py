@@ -155,6 +155,11 @@ class Errors:
             **({"targets": range_facts(self.moments)} if self.rows else {}),
         }
 
+    @property
+    def varies(self) -> bool:
+        """Whether targets differ."""
+        return self._variance() > 0
+
     def _variance(self) -> float:
         return float(self.moments.result().variance[0]) if self.rows else 0.0
 

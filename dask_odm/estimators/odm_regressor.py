@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -187,18 +187,10 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         chooses from.
     scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
-    tol : float, default=1e-3
-        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
-    max_iter : int, default=200
-        Maximum number of Newton steps.
-    loo : bool, default=False
-        Compute the prediction for each training row by the model without the row. `predict_interval` needs it.
     noise : {"even", "uneven"}, default="even"
         Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
         well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells". Of
         even noise, such intervals are a tenth to a quarter wider than plain ones.
-    fit_intercept : bool, default=True
-        Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """
 
     _solvers: ClassVar[SolverClasses] = SOLVERS
@@ -207,11 +199,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         "theta": [Interval(Real, 0.0, None, closed="left")],
         "solver": [SolverOptions(SOLVERS)],
         "scale": [Registered(SCALINGS, "auto"), None],
-        "tol": [Interval(Real, 0.0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "loo": ["boolean"],
         "noise": [StrOptions({"even", "uneven"})],
-        "fit_intercept": ["boolean"],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
@@ -220,44 +208,18 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_", LEFT_OUT_ROWS)
     scored_by: ClassVar[str] = "r2"
     _left_out: ClassVar[str] = "loo_prediction_"
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
     _: KW_ONLY
     upsilon: float = 1.0
     theta: float = 0.0
     solver: str | SolverObject = "auto"
     scale: str | None = "auto"
-    tol: float = 1e-3
-    max_iter: int = 200
-    loo: bool = False
     noise: str = "even"
-    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
         return tags
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from rows and targets.
-
-        Parameters
-        ----------
-        groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row, which is left out as a whole, as in `ODMClassifier.fit`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError, MemoryLimitError, StoreError
-            As `ODMClassifier.fit`.
-        """
-        trained, schema = self._train(X, y, sample_weight, groups)
-        self._publish(trained, schema)
-        return self
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
         return NumberScoring(scorers, RealValues()), *self._rows_left_out()
