@@ -43,9 +43,8 @@ from dask_odm.learning.training.recipe import Choice, Trained, advice_on_feature
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT_ROWS, OF_MACHINE
-from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
+from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several, with_metric
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of

@@ -15,7 +15,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -34,17 +34,13 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.cells.choosing import gamma_of_cells
 from dask_odm.methods.metric_settings import Metric
-from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
 from dask_odm.methods.search.trials import Splits, TrialRows, trial_landmarks
-from dask_odm.methods.settings import Cells
 from dask_odm.models.kernel_model import most_rows
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-F = TypeVar("F", bound=ODMFit)
 Band = tuple[float, float, float]  # λ/M, υ, θ
 MOST_FEATURES = 1000  # of a matrix, which has 8 MB then
 
@@ -62,32 +58,6 @@ class LearnedMetric:
     gamma: float
     importances: Array
     loss: float
-
-
-def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
-    """Return the settings of a fit with the metric that they ask for, learned, and the fitted attributes of it."""
-    if fit.metric is None:
-        return fit, {}
-    band = fit.odm.lam / data.total_weight, fit.odm.upsilon, fit.odm.theta
-    asked = Metric(fit.metric) if isinstance(fit.metric, str) else fit.metric
-    in_cells = isinstance(fit.own, Cells)
-    found = learn_metric(data, followed(fit.kernel) if in_cells else fit.kernel, band, asked, fit.run)
-    chosen = isinstance(fit.kernel.gamma, str)
-    fit = replace(
-        fit, kernel=replace(fit.kernel, metric=found.metric, gamma=found.gamma if chosen else fit.kernel.gamma)
-    )
-    if in_cells and chosen:
-        fit = replace(fit, kernel=replace(fit.kernel, gamma=gamma_of_cells(data, fit)))
-    return fit, {"gamma_": fit.kernel.gamma, "feature_importances_": found.importances}
-
-
-def followed(kernel: KernelChoice) -> KernelChoice:
-    """Return the kernel by which the metric of Laplacian cells is learned: RBF, which landmarks can follow.
-
-    On 40,000 rows of covtype, these cells have .909 right without a metric, .922 with that of landmarks of their own
-    kernel, and .935 with that of RBF.
-    """
-    return replace(kernel, kernel=RBF.name, gamma="scale") if kernel.kernel == Laplacian.name else kernel
 
 
 def learn_metric(data: TrainingData, kernel: KernelChoice, band: Band, metric: Metric, run: FitRun) -> LearnedMetric:
