@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeVar
 
 from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.kernels.named import RBF, Laplacian
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.machines import Attributes, Scheme, joined_attributes, train_targets
 from dask_odm.learning.training.family import Family
@@ -25,10 +24,9 @@ from dask_odm.learning.training.recipe import (
     crowding_features,
     learned_nothing,
 )
-from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells.choosing import are_possible, gain_of, gamma_of_cells
+from dask_odm.methods.cells.choosing import are_possible, gain_of
 from dask_odm.methods.cells.recipe import train_cells
 from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks, train_targets_at_landmarks
@@ -36,8 +34,7 @@ from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
-from dask_odm.methods.metric import learn_metric
-from dask_odm.methods.metric_settings import Metric
+from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
@@ -130,12 +127,7 @@ class ODMFamily(Family[ODMFit]):
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit, of_metric = with_metric(data, fit.for_data(data))
-        if data.n_targets > 1:
-            trained = train_targets(choice, data, fit, self._joined_labels)
-        else:
-            if fit.word == "auto":
-                choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
-            trained = super().train(choice, data, fit)
+        trained = self.learned(choice, data, fit)
         trained.attributes.update(of_metric)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
@@ -145,37 +137,20 @@ class ODMFamily(Family[ODMFit]):
         )
         return replace(path[-1], path=path if trained.path else ())
 
+    def learned(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        """Train one machine or several by the choice, which for "auto" trials may change."""
+        if data.n_targets > 1:
+            return train_targets(choice, data, fit, self.joined_targets)
+        if fit.word == "auto":
+            choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
+        return super().train(choice, data, fit)
+
     def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
         return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
 
-    def _joined_labels(self, machines: Sequence[Attributes]) -> dict[str, Any]:
+    def joined_targets(self, machines: Sequence[Attributes]) -> dict[str, Any]:
+        """Return the attributes of the machines of several labels of a row."""
         return joined_attributes(_plain(machines)) | labels_left_out(machines) | {"multilabel_": True}
-
-
-def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
-    """Return the settings of a fit with the metric that they ask for, learned, and the fitted attributes of it."""
-    if fit.metric is None:
-        return fit, {}
-    band = fit.odm.lam / data.total_weight, fit.odm.upsilon, fit.odm.theta
-    asked = Metric(fit.metric) if isinstance(fit.metric, str) else fit.metric
-    in_cells = isinstance(fit.own, Cells)
-    found = learn_metric(data, followed(fit.kernel) if in_cells else fit.kernel, band, asked, fit.run)
-    chosen = isinstance(fit.kernel.gamma, str)
-    fit = replace(
-        fit, kernel=replace(fit.kernel, metric=found.metric, gamma=found.gamma if chosen else fit.kernel.gamma)
-    )
-    if in_cells and chosen:
-        fit = replace(fit, kernel=replace(fit.kernel, gamma=gamma_of_cells(data, fit)))
-    return fit, {"gamma_": fit.kernel.gamma, "feature_importances_": found.importances}
-
-
-def followed(kernel: KernelChoice) -> KernelChoice:
-    """Return the kernel by which the metric of Laplacian cells is learned: RBF, which landmarks can follow.
-
-    On 40,000 rows of covtype, these cells have .909 right without a metric, .922 with that of landmarks of their own
-    kernel, and .935 with that of RBF.
-    """
-    return replace(kernel, kernel=RBF.name, gamma="scale") if kernel.kernel == Laplacian.name else kernel
 
 
 def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
