@@ -98,10 +98,13 @@ def test_a_search_goes_on_in_cells_with_a_metric_of_all_kernels(monkeypatch):
     search = ODMClassifierCV(**axes, budget="fast").fit(X[:600], y[:600])
     assert search.history_[0]["solver"] == "cells"
     assert set(search.cv_results_["param_kernel"]) == {"rbf", "laplacian"}
-    assert set(search.cv_results_["param_scale"]) == {"minmax"}
+    assert set(search.cv_results_["param_scale"]) == {"minmax", "ranks"}
     assert search._model.scaling.factor[:2].min() > 2 * search._model.scaling.factor[2:].max(), "the metric is not used"
-    plain = ODMClassifier(**search.best_params_, solver=Cells(), random_state=0).fit(X[:600], y[:600])
+    again = ODMClassifier(**search.best_params_, solver=Cells(), random_state=0).fit(X[:600], y[:600])
+    np.testing.assert_array_equal(again.decision_function(X), search.decision_function(X))
+    plain = ODMClassifierCV(**axes, budget="fast", metric=None).fit(X[:600], y[:600])
     assert search.score(X[600:], y[600:]) > plain.score(X[600:], y[600:]) + 0.03
+    assert "metric" not in plain.best_params_
     poly = ODMClassifierCV("poly", **axes, budget="fast").fit(X[:600], y[:600])
     assert set(poly.cv_results_["param_kernel"]) == {"poly"}
     assert poly._model.scaling.factor.max() < 1.1, "no metric is learned for it"
