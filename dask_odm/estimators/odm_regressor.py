@@ -28,7 +28,7 @@ from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
 from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of, train_targets
+from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
 from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
@@ -45,7 +45,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT_ROWS, OF_MACHINE
 from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
+from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of
@@ -94,13 +94,10 @@ class RegressionFit(ODMFit):
         return RowLosses.of_targets(self.odm, y, weight)
 
 
-class RegressionFamily(Family[RegressionFit]):
+class RegressionFamily(ODMFamily):
     """The machine of real targets, which are learned in units of their own deviation."""
 
-    def choose(self, fit: RegressionFit, rows: int, features: int) -> Choice[Any]:
-        return choose_solver(fit, rows, features)
-
-    def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
+    def train(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         if fit.spread and (data.n_targets > 1 or not choice.recipe.several):
             raise InputError("noise='uneven' is for one target, and not for solver='cells'; set noise to 'even'.")
         targets = units_of(data)
@@ -109,13 +106,9 @@ class RegressionFamily(Family[RegressionFit]):
         fit, of_metric = with_metric(scaled, fit)
         if fit.spread:
             scaled = scaled.beside(2 * data.nbytes)  # support rows of the machines before
-            trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
-        elif data.n_targets > 1:
-            trained = train_targets(choice, scaled, fit, _joined)
+            trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, self.joined_targets)
         else:
-            if fit.word == "auto":
-                choice, fit = choose_by_trials(choice, scaled, fit)
-            trained = super().train(choice, scaled, fit)
+            trained = self.learned(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
         attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale} | of_metric
         if fit.loo:
@@ -123,6 +116,15 @@ class RegressionFamily(Family[RegressionFit]):
         model: Any = trained.model.rescaled(targets.unit, targets.mean)
         model = replace(model, spread=True) if fit.spread else model
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
+
+    def joined_targets(self, machines: Sequence[Attributes]) -> Attributes:
+        """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
+        found = joined_attributes(machines)
+        if OF_MACHINE in found:
+            values, y, weight = zip(*found[OF_MACHINE], strict=True)
+            found[OF_MACHINE] = np.stack(values, axis=-1), np.stack(y, axis=-1), weight[0]
+            found["loo_parameters_"] = float(found["loo_parameters_"].sum())
+        return found
 
 
 def units_of(data: TrainingData) -> RealValues:
@@ -136,16 +138,6 @@ def units_of(data: TrainingData) -> RealValues:
     mean = float(np.average(near, weights=weight))
     unit = float(np.sqrt(np.average((near - mean) ** 2, weights=weight)))
     return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
-
-
-def _joined(machines: Sequence[Attributes]) -> Attributes:
-    """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
-    found = joined_attributes(machines)
-    if OF_MACHINE in found:
-        values, y, weight = zip(*found[OF_MACHINE], strict=True)
-        found[OF_MACHINE] = np.stack(values, axis=-1), np.stack(y, axis=-1), weight[0]
-        found["loo_parameters_"] = float(found["loo_parameters_"].sum())
-    return found
 
 
 def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight: Array) -> dict[str, Any]:

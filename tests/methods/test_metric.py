@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from dask_odm import Metric, ODMClassifier, ODMRegressor
+from dask_odm.errors import InputError
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.training.memory_data import MemoryData
@@ -146,6 +147,17 @@ def test_a_gamma_of_the_user_is_kept():
     X, y, *_ = relevant(300, 4, lambda X: X[:, 0] > 0)
     model = ODMClassifier(gamma=0.07, metric=Metric("diagonal", rounds=1), random_state=0).fit(X, y)
     assert model.gamma_ == model._model.kernel.gamma == 0.07
+
+
+def test_a_given_metric_is_taken_as_it_is():
+    X, y, *_ = relevant(300, 4, lambda X: X[:, 0] > 0)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0) * [2.0, 1.0, 0.5, 0.0]
+    found = ODMClassifier(gamma=0.3, metric=Metric(values=[2.0, 1.0, 0.5, 0.0]), tol=1e-8).fit(X, y)
+    expected = ODMClassifier(gamma=0.3, scale=None, tol=1e-8).fit(scaled, y)
+    np.testing.assert_allclose(found.decision_function(X), expected.decision_function(scaled), atol=1e-6)
+    for values in ([1.0, 2.0], [1.0, 1.0, 1.0, np.nan]):
+        with pytest.raises(InputError, match="must be 4 finite numbers"):
+            ODMClassifier(metric=Metric(values=values)).fit(X, y)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
