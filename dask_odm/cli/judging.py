@@ -115,7 +115,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     further = {"scores": scores} if scores else {}
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}
-    elsewhere = ("classes", "confusion", "other_labels", "sets", "intervals", "seconds")
+    elsewhere = ("classes", "confusion", "other_labels", "sets", "intervals", "each", "seconds")
     told = {name: value for name, value in result.items() if name not in elsewhere}
     told |= set_lines(result.get("sets", {})) | interval_lines(result.get("intervals", {}))
     told |= {"seconds": result["seconds"]}

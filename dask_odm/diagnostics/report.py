@@ -44,6 +44,7 @@ from dask_odm.diagnostics.report_sections import (
     without_plots,
 )
 from dask_odm.diagnostics.report_summary import first_screen
+from dask_odm.diagnostics.score_counts import Errors
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import with_features_of
@@ -232,7 +233,8 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     store = rows.store
     most = None if importance else MOST_VALUES // rows.features**2
     most = None if most is None or most >= store.rows else most
-    possible = rows.importance is not None
+    same = isinstance(found, Errors) and not found.variance  # of which R² tells nothing
+    possible = rows.importance is not None and not same
     needed = possible and (most is None or most >= FEWEST_ROWS) if importance is None else importance
     yield from scores(model, found, store)
     yield from of_groups(model)
@@ -252,7 +254,7 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
             f"<p>Not computed, as it takes a while with {rows.features:,} features; importance=True (--importance) "
             "computes it.</p>"
         )
-    elif importance is None and not store.targets and not possible:
+    elif importance is None and rows.importance is None and not store.targets:
         yield heading("Which features matter")
         yield (
             "<p>Not computed, as the rows are sparse or texts. The weights coef_ of a linear model say what it goes "

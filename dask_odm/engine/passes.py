@@ -122,8 +122,7 @@ class StorePasses:
         run = min(self.rows, chunks * self.store.chunk_rows)
         # one per level of the tree, and those of blocks; a drawn row is in one, and in two more while these are joined
         sums = max(10, groups.bit_length() + 3)
-        read = self.store.chunk_nbytes + self.store.layout.target_nbytes
-        summing = read + needed.row * self.store.chunk_rows + needed.work + needed.answer_row * run
+        summing = self.store.chunk_nbytes + needed.row * self.store.chunk_rows + needed.work + needed.answer_row * run
         kept = 0
         if needed.kept_bits:  # of the last pass as well, with its nodes
             kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots) + needed.of_sums(RUN_NODES, self.rows)

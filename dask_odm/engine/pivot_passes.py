@@ -23,7 +23,7 @@ from dask_odm.typing import Array
 
 def proposal_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
     """Return the peak bytes of one task: a chunk with columns and keys; with its rows, row blocks and landmarks too."""
-    chunk = store.chunk_nbytes + 3 * store.layout.target_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
+    chunk = store.chunk_nbytes + (80 + 16 * store.targets) * store.chunk_rows + 32 * most_proposals(count)
     if not RACES[method].reads_rows:
         return chunk
     rows = store.chunk_rows * store.features * itemsize

@@ -68,8 +68,12 @@ class ODMClassifierCV(ODMEstimator):
         Scaling of the features. The model also applies it to new rows. "auto" chooses with "rbf" among all, and with
         "laplacian" between "ranks" and "standard". Other kernels and sparse rows have one: "standard" for tables with
         words or telling gaps, whose numbers are seldom alike and which are never scaled to their range, else "minmax".
+    metric : {"auto", "diagonal", "full"}, `dask_odm.Metric` or None, default="auto"
+        Learned metric, as of `ODMClassifier`. "auto" tries both kinds with the best view of each kernel, and none; only
+        with ``cv=None``, without groups, for 1,000 rows and more of at most 1,000 features, and "full" for 32. Half of
+        a sample of 4,000 rows learns it, and settings are then compared by rows that are not of this half.
     budget : {"fast", "default", "thorough"}, default="default"
-        How much is tried. "fast" has one scaling for each kernel, and looks closer at the best of these. "default"
+        How much is tried. "fast" has one scaling for each kernel and no metric, and looks closer at the best. "default"
         looks closer at the best of each kernel, and "thorough" at all.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
@@ -78,8 +82,9 @@ class ODMClassifierCV(ODMEstimator):
     ----------
     best_params_ : dict
         ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows, and ``kernel``,
-        ``scale`` and ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. A
-        scaling that you named is not among them: also pass ``scale=search.scale_``.
+        ``scale`` and ``solver`` if there were several to choose from, and ``metric``, with its values, if one is
+        better. "linear" has no ``gamma`` and no ``solver``. A scaling that you named is not among them: also pass
+        ``scale=search.scale_``.
     best_score_ : float
         Score of ``best_params_`` in the last stage of the search: in folds, on the larger sample, or on all rows. With
         several scores, it is the one that decides. The best of many scores of your own is too optimistic for models of
@@ -100,6 +105,8 @@ class ODMClassifierCV(ODMEstimator):
         With ``Cells(settings="each")``, this replaces ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
         ``lam`` (the value for all rows), ``upsilon`` and ``theta`` of every cell, or nan in cells of one class.
         ``best_score_`` is then the mean score of the cells, weighted by their rows.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        As of `ODMClassifier`, if a metric was learned with the best kernel and scaling, be it better or not.
     lam_, scale_, classes_, n_features_in_, feature_names_in_, coef_, intercept_, dual_coef_, support_, \
 support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         As in `ODMClassifier`, from the last fit.
@@ -131,6 +138,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
 
     kernel: Any = "auto"
     _: KW_ONLY
+    metric: Any = "auto"
     gammas: Any = None
     lams: Any = None
     upsilons: Any = None
@@ -174,6 +182,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         first = {
             **{name: getattr(self, name) for name in shared},
             "kernel": kernels[0],
+            "metric": None,
             "solver": self.solver if solvers is None else solvers[0],
         }
         if more.get("places") and more.get("groups") is None:
@@ -183,9 +192,9 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         }
         plain = ODMClassifier(**first)
         return SearchFit(
-            run=run, first=plain, **axes, kernels=kernels, scale=self.scale, budget=self.budget, solvers=solvers,
-            cv=splits_of(self.cv, more.get("groups")), scorers=deciding_scorers(self.scoring, self.refit),
-            groups=self._left_out_groups(more.get("groups")),
+            run=run, first=plain, **axes, kernels=kernels, scale=self.scale, metric=self.metric,
+            budget=self.budget, solvers=solvers, cv=splits_of(self.cv, more.get("groups")),
+            scorers=deciding_scorers(self.scoring, self.refit), groups=self._left_out_groups(more.get("groups")),
         )  # fmt: skip
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:

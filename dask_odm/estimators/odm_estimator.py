@@ -9,12 +9,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, replace
 from functools import cache
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.errors import InputError
@@ -43,15 +42,8 @@ class ODMEstimator(LeftOutScores, KernelParameters, ProbabilityClassifier):
 
     Parameters
     ----------
-    tol : float, default=1e-3
-        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
     max_iter : int, default=200
         Maximum number of Newton steps over a partition or all rows, or of epochs of "dsvrg", "svrg" and "csvrg".
-    loo : bool, default=False
-        Compute the decision value of each training row as if the model had not learned from the row. Probabilities need
-        these values.
-    fit_intercept : bool, default=True
-        Add 1 to the kernel, which gives a regularised intercept. The papers have no intercept.
     class_weight : dict, "balanced" or None, default=None
         Factors for the row weights of each class. "balanced" gives all classes the same total weight.
     multi_class : {"ovr", "ovo"} or None, default=None
@@ -60,10 +52,6 @@ class ODMEstimator(LeftOutScores, KernelParameters, ProbabilityClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "tol": [Interval(Real, 0.0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "loo": ["boolean"],
-        "fit_intercept": ["boolean"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "multi_class": [StrOptions({"ovr", "ovo"}), None],
     }
@@ -77,46 +65,10 @@ class ODMEstimator(LeftOutScores, KernelParameters, ProbabilityClassifier):
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
     scored_by: ClassVar[str] = "accuracy"
     _left_out: ClassVar[str] = "loo_decision_function_"
-    # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
     _: KW_ONLY
-    tol: float = 1e-3
-    max_iter: int = 200
-    loo: bool = False
-    fit_intercept: bool = True
     class_weight: dict[Any, float] | str | None = None
     multi_class: str | None = None
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from rows and labels.
-
-        Parameters
-        ----------
-        groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
-            then that of the model without any row of its group, in closed form. Score and probabilities follow from
-            these values. If the rows of a group resemble each other, leaving out single rows makes the model look
-            better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name of a
-            variable.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
-            another number of rows.
-        MemoryLimitError
-            The fit would exceed the memory limit of a worker.
-        StoreError
-            A damaged store.
-        """
-        trained, schema = self._train(X, y, sample_weight, groups)
-        self._publish(trained, schema)
-        return self
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring, Array, Array, Array]:
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)

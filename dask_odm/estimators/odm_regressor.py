@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
 from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of, train_targets
+from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
 from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
@@ -45,7 +45,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT_ROWS, OF_MACHINE
 from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_by_trials, choose_solver, learns_several
+from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of
@@ -94,13 +94,10 @@ class RegressionFit(ODMFit):
         return RowLosses.of_targets(self.odm, y, weight)
 
 
-class RegressionFamily(Family[RegressionFit]):
+class RegressionFamily(ODMFamily):
     """The machine of real targets, which are learned in units of their own deviation."""
 
-    def choose(self, fit: RegressionFit, rows: int, features: int) -> Choice[Any]:
-        return choose_solver(fit, rows, features)
-
-    def train(self, choice: Choice[Any], data: TrainingData, fit: RegressionFit) -> Trained:
+    def train(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         if fit.spread and (data.n_targets > 1 or not choice.recipe.several):
             raise InputError("noise='uneven' is for one target, and not for solver='cells'; set noise to 'even'.")
         targets = units_of(data)
@@ -109,13 +106,9 @@ class RegressionFamily(Family[RegressionFit]):
         fit, of_metric = with_metric(scaled, fit)
         if fit.spread:
             scaled = scaled.beside(2 * data.nbytes)  # support rows of the machines before
-            trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, _joined)
-        elif data.n_targets > 1:
-            trained = train_targets(choice, scaled, fit, _joined)
+            trained = joined((choice.train(scaled, each) for each in fit.machines()), 0, self.joined_targets)
         else:
-            if fit.word == "auto":
-                choice, fit = choose_by_trials(choice, scaled, fit)
-            trained = super().train(choice, scaled, fit)
+            trained = self.learned(choice, scaled, fit)
         attributes = {name: value for name, value in trained.attributes.items() if name != OF_MACHINE}
         attributes |= {"lam_": fit.odm.lam, "scale_": fit.kernel.scale} | of_metric
         if fit.loo:
@@ -123,6 +116,15 @@ class RegressionFamily(Family[RegressionFit]):
         model: Any = trained.model.rescaled(targets.unit, targets.mean)
         model = replace(model, spread=True) if fit.spread else model
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
+
+    def joined_targets(self, machines: Sequence[Attributes]) -> Attributes:
+        """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
+        found = joined_attributes(machines)
+        if OF_MACHINE in found:
+            values, y, weight = zip(*found[OF_MACHINE], strict=True)
+            found[OF_MACHINE] = np.stack(values, axis=-1), np.stack(y, axis=-1), weight[0]
+            found["loo_parameters_"] = float(found["loo_parameters_"].sum())
+        return found
 
 
 def units_of(data: TrainingData) -> RealValues:
@@ -136,16 +138,6 @@ def units_of(data: TrainingData) -> RealValues:
     mean = float(np.average(near, weights=weight))
     unit = float(np.sqrt(np.average((near - mean) ** 2, weights=weight)))
     return RealValues(math.ldexp(mean, power), math.ldexp(unit, power) if unit > 1e-12 * abs(mean) else 1.0)
-
-
-def _joined(machines: Sequence[Attributes]) -> Attributes:
-    """Return the attributes of the machines of several targets; what leaving out found has a column for each."""
-    found = joined_attributes(machines)
-    if OF_MACHINE in found:
-        values, y, weight = zip(*found[OF_MACHINE], strict=True)
-        found[OF_MACHINE] = np.stack(values, axis=-1), np.stack(y, axis=-1), weight[0]
-        found["loo_parameters_"] = float(found["loo_parameters_"].sum())
-    return found
 
 
 def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight: Array) -> dict[str, Any]:
@@ -187,18 +179,10 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         chooses from.
     scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
-    tol : float, default=1e-3
-        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
-    max_iter : int, default=200
-        Maximum number of Newton steps.
-    loo : bool, default=False
-        Compute the prediction for each training row by the model without the row. `predict_interval` needs it.
     noise : {"even", "uneven"}, default="even"
         Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
         well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells". Of
         even noise, such intervals are a tenth to a quarter wider than plain ones.
-    fit_intercept : bool, default=True
-        Add 1 to the kernel, which gives a regularised intercept beside the mean of the targets.
     """
 
     _solvers: ClassVar[SolverClasses] = SOLVERS
@@ -207,11 +191,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         "theta": [Interval(Real, 0.0, None, closed="left")],
         "solver": [SolverOptions(SOLVERS)],
         "scale": [Registered(SCALINGS, "auto"), None],
-        "tol": [Interval(Real, 0.0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "loo": ["boolean"],
         "noise": [StrOptions({"even", "uneven"})],
-        "fit_intercept": ["boolean"],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
@@ -220,44 +200,18 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_", LEFT_OUT_ROWS)
     scored_by: ClassVar[str] = "r2"
     _left_out: ClassVar[str] = "loo_prediction_"
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
     _: KW_ONLY
     upsilon: float = 1.0
     theta: float = 0.0
     solver: str | SolverObject = "auto"
     scale: str | None = "auto"
-    tol: float = 1e-3
-    max_iter: int = 200
-    loo: bool = False
     noise: str = "even"
-    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
         return tags
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from rows and targets.
-
-        Parameters
-        ----------
-        groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row, which is left out as a whole, as in `ODMClassifier.fit`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError, MemoryLimitError, StoreError
-            As `ODMClassifier.fit`.
-        """
-        trained, schema = self._train(X, y, sample_weight, groups)
-        self._publish(trained, schema)
-        return self
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
         return NumberScoring(scorers, RealValues()), *self._rows_left_out()

@@ -23,6 +23,7 @@ from dask_odm.estimators.search.search_fit import (
     axes_of,
     checked_splits,
     kernels_of,
+    metric_of,
     several,
     splits_of,
     views_of,
@@ -33,6 +34,7 @@ from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.metric import learn_metric
 from dask_odm.methods.search.climb import BUDGETS, TUNING, Setting
 from dask_odm.methods.search.samples import SampleTrials
 from dask_odm.methods.search.trials import Given, Splits, explained
@@ -65,23 +67,27 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         units = units_of(data)
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
-        trials = SampleTrials(scaled, fit.kernel, fit.run, splits, score=score, groups=fit.left_out)
         budget = BUDGETS[fit.budget]
-        views = views_of(fit.kernels, fit.scale, budget, data)
+        views = views_of(fit, budget, data)
+        kernel = fit.kernel
+        trials = SampleTrials(
+            scaled, kernel, fit.run, splits, views, score=score, groups=fit.left_out, metric=metric_of(fit.metric),
+            learn=learn_metric,
+        )  # fmt: skip
         axes = axes_of(
-            data, fit.kernel, views, shares=SHARES,
+            data, kernel, views, shares=SHARES,
             gammas=fit.gammas, lams=fit.lams_tried, upsilons=(fit.odm.upsilon,), thetas=(fit.odm.theta,),
         )  # fmt: skip
         search = trials.search(axes, budget)
         state = search.run()
         best = Setting.of(state.history[search.best])
-        several = len({view.scale for view in views}) > 1
-        params = [_parameters(Setting.of(record), data, several) for record in state.history]
+        params = [_parameters(Setting.of(record), data, trials) for record in state.history]
         lam = best.share * data.total_weight
-        kernel = replace(fit.kernel, **best.view._asdict(), gamma=best.gamma)
+        kernel = trials.kernel_of(best)
         groups = fit.left_out if fit.loo else None
         plain = {each.name: getattr(fit, each.name) for each in fields(RegressionFit)}
-        last = RegressionFit(**plain | {"kernel": kernel, "odm": replace(fit.odm, lam=lam), "groups": groups})
+        plain |= {"kernel": kernel, "metric": None, "odm": replace(fit.odm, lam=lam), "groups": groups}
+        last = RegressionFit(**plain)
         family = RegressionFamily()
         trained = family.train(family.choose(last, data.rows, data.features), data, last)
         return with_results(trained, state, search.best, trials, params, list(fit.scorers or ()))
@@ -99,11 +105,10 @@ class RegressionSearchFamily(Family[RegressionSearch]):
         return choice.recipe.train(data, fit)
 
 
-def _parameters(setting: Setting, data: TrainingData, several: bool) -> dict[str, Any]:
-    """Return the parameters of `ODMRegressor` for a setting, with its scale if there are ``several``."""
-    scale = {"scale": setting.scale} if several else {}
+def _parameters(setting: Setting, data: TrainingData, trials: SampleTrials) -> dict[str, Any]:
+    """Return the parameters of `ODMRegressor` for a setting."""
     gamma = {"gamma": setting.gamma} if hasattr(KERNELS[setting.kernel], "gamma") else {}
-    return {"kernel": setting.kernel, **scale, **gamma, "lam": setting.share * data.total_weight}
+    return {"kernel": setting.kernel, **trials.seen_by(setting), **gamma, "lam": setting.share * data.total_weight}
 
 
 @with_parameters
@@ -123,19 +128,20 @@ class ODMRegressorCV(RegressionEstimator):
         "neg_mean_absolute_error". None: R².
     refit : str or None, default=None
         Name of the score that decides, if there are several. None: the first.
+    metric : {"auto", "diagonal", "full"}, `dask_odm.Metric` or None, default="auto"
     budget : {"fast", "default", "thorough"}, default="default"
         As in `ODMClassifierCV`, and so is scale="auto".
 
     Attributes
     ----------
     best_params_ : dict
-        ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows, and ``scale`` if there were
-        several.
+        ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows, ``scale`` if there were several,
+        and ``metric``, with its values, if one is better.
     best_score_ : float
         Score of left-out rows of the sample. Since it is the best of many, it is a little too optimistic.
     nested_score_ : float
         Score without this optimism: each part of the rows is judged by the setting that is best on the others.
-    best_index_, cv_results_
+    best_index_, cv_results_, feature_importances_
         As in `ODMClassifierCV`.
     lam_, scale_, loo_prediction_, loo_score_, loo_parameters_, conformity_, n_features_in_, feature_names_in_, \
 missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_gap_, history_, n_iter_
@@ -168,6 +174,7 @@ missing_rows_, support_, support_vectors_, dual_coef_, coef_, intercept_, dual_g
 
     kernel: Any = "auto"
     _: KW_ONLY
+    metric: Any = "auto"
     gammas: Any = None
     lams: Any = None
     cv: Any = None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
-from dask_odm.estimators.shared_parameters import GammaParameters
+from dask_odm.estimators.shared_parameters import GammaParameters, NewtonParameters
 from dask_odm.estimators.target_kinds import NormalRows, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
@@ -77,7 +77,7 @@ class OneClassFamily(Family[OneClassFit]):
 
 
 @with_parameters
-class OneClassODM(OutlierMixin, GammaParameters, StoreClassifier):
+class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifier):
     """Novelty detection: learns what normal rows look like, and finds outliers at a known rate of false alarms.
 
     It is the optimal margin distribution machine of rows that are all positive, and minimises
@@ -107,10 +107,6 @@ class OneClassODM(OutlierMixin, GammaParameters, StoreClassifier):
         Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for the
         linear kernel, for which 0 is outside, and for sparse rows such as texts: more than 2,048 features, of which at
         most a twentieth is stored.
-    tol : float, default=1e-3
-        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
-    max_iter : int, default=200
-        Maximum number of Newton steps.
 
     Attributes
     ----------
@@ -170,8 +166,6 @@ class OneClassODM(OutlierMixin, GammaParameters, StoreClassifier):
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions((Exact, Landmark, Newton))],
         "scale": [Registered(SCALINGS, "auto"), None],
-        "tol": [Interval(Real, 0.0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "offset_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "loo_parameters_"
@@ -188,8 +182,6 @@ class OneClassODM(OutlierMixin, GammaParameters, StoreClassifier):
     theta: float = 0.2
     solver: str | SolverObject = "auto"
     scale: str | None = "auto"
-    tol: float = 1e-3
-    max_iter: int = 200
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn what normal rows look like.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -20,7 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
+from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.shared_parameters import NewtonParameters
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.methods.left_out import LEFT_OUT_ROWS
 from dask_odm.models.predict import label_block, labels_block
 from dask_odm.models.probabilities import answers_of_all, fit_link, joined_links, of_labels, probabilities
@@ -33,27 +36,17 @@ Scorer = Callable[..., float]  # of an estimator, its rows, their labels and per
 class KnownValues(ClassifierMixin, BaseEstimator):
     """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
 
-    ``link`` makes probabilities of the values before a ``threshold`` was taken off. Classes with the codes ``lacking``
-    had no row. If a row may have several ``labels``, these are the columns of the values.
+    ``scoring`` has its classes, and ``link`` makes probabilities. If a row may have several ``labels``, these are the
+    columns of the values.
     """
 
-    def __init__(
-        self,
-        values: Array,
-        classes: Array,
-        link: Callable[[], Array],
-        threshold: Any = 0.0,
-        lacking: tuple[int, ...] = (),
-        labels: bool = False,
-    ) -> None:
+    def __init__(self, values: Array, scoring: Scoring, link: Callable[[], Array], labels: bool) -> None:
         self.values = values
-        self.classes = classes
+        self.scoring = scoring
         self.link = link
-        self.threshold = threshold
-        self.lacking = lacking
         self.labels = labels
         # of labels as scikit-learn's `MultiOutputClassifier` has them
-        self.classes_ = [np.arange(2)] * len(classes) if labels else classes
+        self.classes_ = [np.arange(2)] * values.shape[1] if labels else scoring.classes
 
     def decision_function(self, X: Any) -> Array:
         """Return the decision values of rows."""
@@ -61,15 +54,15 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """Return the labels of rows."""
-        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.classes)
+        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.scoring.classes)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
-        more = self.link(), self.threshold
+        more = self.link(), self.scoring.threshold
         if self.labels:
             return of_labels(self.values[X], *more)
-        if self.lacking:
-            return answers_of_all(self.values[X], probabilities, self.lacking, 0.0, True, *more)
+        if self.scoring.lacking:
+            return answers_of_all(self.values[X], probabilities, self.scoring.lacking, 0.0, True, *more)
         return probabilities(self.values[X], *more)
 
 
@@ -112,7 +105,7 @@ class Scoring:
             shares = np.repeat(weight, values.shape[1]) if several else weight
             return fit_link(values.ravel() + self.threshold, positive.ravel(), shares)
 
-        known = KnownValues(values, self.classes, link, self.threshold, self.lacking, labels)
+        known = KnownValues(values, self, link, labels)
         needs = f"of {len(np.unique(codes))} classes: it needs rows of every class"
         return _scores(self.scorers, known, codes if labels else self.classes[codes], weight, needs)
 
@@ -162,14 +155,60 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
     return np.array(found)
 
 
-class LeftOutScores:
-    """Mixin of estimators that know the value of each training row by the model without it, after a fit with ``loo``.
+@with_parameters
+class LeftOutScores(NewtonParameters, StoreEstimator):
+    """An estimator that knows the value of each training row by the model without it, after a fit with ``loo``.
 
-    ``scored_by`` names the score of scikit-learn's that their `score` is, and ``_left_out`` the attribute with values.
+    ``scored_by`` names the score of scikit-learn's that its `score` is, and ``_left_out`` the attribute with values.
+
+    Parameters
+    ----------
+    loo : bool, default=False
+        Compute the value of each training row as if the model had not learned from the row. Probabilities and intervals
+        need these values.
+    fit_intercept : bool, default=True
+        Add 1 to the kernel, which gives a regularised intercept, beside the mean of real targets. The papers have none.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"loo": ["boolean"], "fit_intercept": ["boolean"]}
+    # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
     scored_by: ClassVar[str]
     _left_out: ClassVar[str]
+
+    _: KW_ONLY
+    loo: bool = False
+    fit_intercept: bool = True
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Learn from rows, and labels or targets.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n,), DataArray, str or None
+            With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
+            then that of the model without any row of its group, in closed form. Score, probabilities and intervals
+            follow from these values. If the rows of a group resemble each other, leaving out single rows makes the
+            model look better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name
+            of a variable.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
+            another number of rows.
+        MemoryLimitError
+            The fit would exceed the memory limit of a worker.
+        StoreError
+            A damaged store.
+        """
+        trained, schema = self._train(X, y, sample_weight, groups)
+        self._publish(trained, schema)
+        return self
 
     def loo_score(self, scoring: Any = None) -> Any:
         """Return the leave-one-out score of the training rows by any scorer of scikit-learn, without a refit.

@@ -175,6 +175,28 @@ class KernelParameters:
 
 
 @with_parameters
+class NewtonParameters:
+    """Parameters of Newton's method.
+
+    Parameters
+    ----------
+    tol : float, default=1e-3
+        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
+    max_iter : int, default=200
+        Maximum number of Newton steps.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    _: KW_ONLY
+    tol: float = 1e-3
+    max_iter: int = 200
+
+
+@with_parameters
 class GammaParameters(KernelParameters):
     """Parameters of named kernels, one gamma among them.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -47,6 +47,12 @@ logger = logging.getLogger("dask_odm")
 F = TypeVar("F", bound=ODMFit)
 Band = tuple[float, float, float]  # λ/M, υ, θ
 MOST_FEATURES = 1000  # of a matrix, which has 8 MB then
+# A search goes on with rounds as long as they gain so much of the first loss, and with a metric only if it gains more,
+# and if so few directions matter, as a share of all if they mattered alike. Where not, a metric is noise of the rows
+# that it was learned from (benchmarks/tables.py: a7a, diamonds, clouds).
+LEAST = 0.003
+WORTH = 0.06
+FEW = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +76,8 @@ def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
         return fit, {}
     band = fit.odm.lam / data.total_weight, fit.odm.upsilon, fit.odm.theta
     asked = Metric(fit.metric) if isinstance(fit.metric, str) else fit.metric
+    if asked.values is not None:
+        return replace(fit, kernel=replace(fit.kernel, metric=Stretch.of(asked.values, data.features))), {}
     in_cells = isinstance(fit.own, Cells)
     found = learn_metric(data, followed(fit.kernel) if in_cells else fit.kernel, band, asked, fit.run)
     chosen = isinstance(fit.kernel.gamma, str)
@@ -90,26 +98,41 @@ def followed(kernel: KernelChoice) -> KernelChoice:
     return replace(kernel, kernel=RBF.name, gamma="scale") if kernel.kernel == Laplacian.name else kernel
 
 
-def learn_metric(data: TrainingData, kernel: KernelChoice, band: Band, metric: Metric, run: FitRun) -> LearnedMetric:
+def learn_metric(
+    data: TrainingData,
+    kernel: KernelChoice,
+    band: Band,
+    metric: Metric,
+    run: FitRun,
+    *,
+    held: Array | None = None,
+    start: float | None = None,
+    count: int = TUNING.more_landmarks,
+) -> LearnedMetric:
     """Learn a metric from a sample of the rows, with λ/M, υ and θ of a ``band``; γ is chosen unless it is a number.
 
-    It is what a search calls, too, with a ``kernel`` for every scaling that it tries. The same rows and seed give the
-    same metric, whatever the number of workers. Raises InputError for a kernel that is not of distances, and for a
-    matrix of sparse rows or many features; MemoryLimitError if the sample and its fits do not fit into this process.
+    A search names the rows that are ``held`` out, a mask of ``data`` in memory, the γ to ``start`` from, and the
+    ``count`` of landmarks. The same
+    rows and seed give the same metric, whatever the number of workers. Raises InputError for a kernel that is not of
+    distances, and for a matrix of sparse rows or many features; MemoryLimitError if the sample and its fits do not fit
+    into this process.
     """
-    _require_possible(data, kernel, metric)
-    count = min(TUNING.more_landmarks, metric.rows)
+    require_possible(data, kernel, metric)
+    count = min(count, metric.rows)
     _require_memory(data, kernel, metric, count, run)
-    rounds = _Rounds(data.sample(metric.rows, run.seed), kernel, band, count, run.seed)
+    sample = data.sample(metric.rows, run.seed)
+    rounds = _Rounds(sample, kernel, band, count, run.seed, held)
     with single_threaded_blas:
-        tried = rounds.run(metric)
+        tried = rounds.run(metric, start)
     best = min(tried, key=lambda each: each.loss)
+    # of the fit that made the metric: one by the metric itself may have no slope left between rows of two words
+    made = tried[max(tried.index(best) - 1, 0)].product
+    if start is not None and (best.loss > (1.0 - WORTH) * tried[0].loss or rounds.directions(made) > FEW):
+        best = tried[0]
     logger.info(
         "metric: the loss of held-out rows is %.4g without, and %.4g after %d rounds, with gamma %.4g",
         tried[0].loss, best.loss, tried.index(best), best.gamma
     )  # fmt: skip
-    # of the fit that made the metric: one by the metric itself may have no slope left between rows of two words
-    made = tried[max(tried.index(best) - 1, 0)].product
     mass = (np.diagonal(made) if metric.kind == "full" else made) * rounds.variance
     return LearnedMetric(_stretch(best.metric), best.gamma, mass / (float(mass.sum()) or 1.0), best.loss)
 
@@ -118,7 +141,7 @@ def _stretch(metric: Array | None) -> Stretch | None:
     return None if metric is None else Stretch(metric)
 
 
-def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
+def require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
     if kernel.kernel not in (RBF.name, Laplacian.name):
         raise InputError(
             f"metric={metric.kind!r} is for kernels of distances, 'rbf' and 'laplacian', not for {kernel.kernel!r}; "
@@ -170,7 +193,9 @@ class _Round:
 class _Rounds:
     """Fits of a sample by any metric and γ."""
 
-    def __init__(self, data: MemoryData, kernel: KernelChoice, band: Band, count: int, seed: int) -> None:
+    def __init__(
+        self, data: MemoryData, kernel: KernelChoice, band: Band, count: int, seed: int, held: Array | None
+    ) -> None:
         self._data = data
         several = data.n_targets > 1
         self._targets = [data.of_target(i) for i in range(data.n_targets)] if several else [data]
@@ -178,11 +203,13 @@ class _Rounds:
         self._band = band
         self._count = min(count, data.rows)
         self._seed = seed
-        # a fifth of the sample judges rounds, whatever rows take no part
-        parts = Splits(0.2, seed).parts(np.arange(data.rows), 0)
-        assert parts is not None
-        self._held = parts[1]
-        self._learned = parts[0] if parts[0].any() else parts[1]  # of very few rows, all may be held out
+        self._tol = TUNING.tol if held is not None else TUNING.tol**2
+        if held is None:  # a fifth of the sample judges rounds, whatever rows take no part
+            parts = Splits(0.2, seed).parts(np.arange(data.rows), 0)
+            assert parts is not None
+            held = parts[1]
+        self._held: Array = held
+        self._learned: Array = held if held.all() else ~held  # of very few rows, all may be held out
         self._statistics = data.statistics(kernel.scale)
         self._scaling = kernel.scaling(self._statistics)
         self._gamma = float(kernel.make(self._statistics).parameters()["gamma"])
@@ -190,30 +217,37 @@ class _Rounds:
         self.variance: Array = self._statistics.variance * self._scaling.factor**2  # of scaled features
         self._covariance = np.zeros((0, 0))  # of scaled features, for a matrix
 
-    def run(self, metric: Metric) -> list[_Round]:
-        """Return all rounds, the last two of which predict held-out rows no better than one before, or the most."""
+    def run(self, metric: Metric, start: float | None) -> list[_Round]:
+        """Return all rounds, the last two of which predict held-out rows no better than one before, or the most.
+
+        From a γ to ``start`` from, rounds are as cheap as may be: each tries one neighbour of γ, and they end sooner.
+        """
+        scales = np.array(TUNING.gammas)
+        place = int(np.argmin(np.abs(np.log(scales * self._gamma / (start or self._gamma)))))
+        ways, least = ([-1, 1], 0.0) if start is None else ([1], LEAST)
         T = None
-        place = TUNING.gammas.index(1.0)
         found: list[_Round] = []
         for number in range(metric.rounds + 1):
             report(Progress("metric", number, metric.rounds + 1, "rounds"))
-            fitted = self._climbed(T, place)
+            fitted = self._climbed(T, place, ways)
+            if len(ways) == 1 and fitted.place == place:
+                ways = [-ways[0]]
             place = fitted.place
             M = self._outer_product(fitted, T, full=metric.kind == "full")
             found.append(_Round(T, fitted.loss, self._gamma * TUNING.gammas[place], M))
             T = self._root(M)
             losses = [each.loss for each in found]
-            if T is None or (number >= 2 and min(losses[-2:]) >= min(losses[:-2])):
+            if T is None or (number >= 2 and min(losses[-2:]) >= min(losses[:-2]) - least * losses[0]):
                 break
         report(Progress("metric", metric.rounds + 1, metric.rounds + 1, "rounds"))
         return found
 
-    def _climbed(self, metric: Array | None, place: int) -> _Fitted:
-        """Return the fit with the best γ, as far as neighbours are better, from that of the ``place``."""
+    def _climbed(self, metric: Array | None, place: int, ways: Sequence[int]) -> _Fitted:
+        """Return the fit with the best γ, as far as neighbours on these ways are better, from that of the ``place``."""
         best = self._fit(metric, place)
         tried = {place}
         while True:
-            near = {best.place - 1, best.place + 1} & set(self._places) - tried
+            near = {best.place + way for way in ways} & set(self._places) - tried
             tried |= near
             better = min((self._fit(metric, each) for each in sorted(near)), key=lambda each: each.loss, default=best)
             if not better.loss < best.loss:
@@ -233,7 +267,7 @@ class _Rounds:
             learned = np.where(self._learned, trial.learned_weight, 0.0)
             held = np.where(self._held, trial.learned_weight, 0.0)
             for machine in trial.machines:
-                ((_, losses, w, _),) = trial.solved(machine, [self._band], learned, TUNING.tol**2)
+                ((_, losses, w, _),) = trial.solved(machine, [self._band], learned, self._tol)
                 loss += losses.evaluate(trial.features.scores(values, w), machine[0], held)[0]
                 coefficients.append(landmark_weights(landmarks, w))
         return _Fitted(loss, place, landmarks, seen.scaled, np.stack(coefficients))
@@ -263,6 +297,13 @@ class _Rounds:
                 w = weight[some]
                 total += (G * w[:, None]).T @ G if full else w @ np.square(G)
         return total / float(weight[rows].sum())
+
+    def directions(self, M: Array) -> float:
+        """Return how many directions matter, as the share of all that gives the same sum of squares."""
+        A = M * self.variance if M.ndim == 1 else M @ self._covariance
+        squares = float(A @ A if M.ndim == 1 else (A * A.T).sum())
+        total = float(A.sum() if M.ndim == 1 else np.trace(A))
+        return total**2 / (len(A) * squares) if squares > 0 else 1.0
 
     def _root(self, M: Array) -> Array | None:
         """Return the metric of which M is the square but for floor and factor, or None if M is 0 or not finite."""

@@ -23,15 +23,20 @@ class Metric(SolverObject):
         Most rounds. They end once two in a row predict held-out rows no better than one before them.
     rows : int, default=10000
         Rows of the sample that the metric is learned from, of which a fifth is held out.
+    values : list of float, or of lists, default=None
+        A metric that a search has learned: factors of the scaled features, or a symmetric matrix. Nothing is then
+        learned, and γ stays as it is.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kind": [StrOptions({"diagonal", "full"})],
         "rounds": COUNT,
         "rows": COUNT,
+        "values": [list, None],
     }
 
     kind: str = "diagonal"
     _: KW_ONLY
     rounds: int = 5
     rows: int = 10_000
+    values: list[Any] | None = None

@@ -127,12 +127,7 @@ class ODMFamily(Family[ODMFit]):
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit, of_metric = with_metric(data, fit.for_data(data))
-        if data.n_targets > 1:
-            trained = train_targets(choice, data, fit, self._joined_labels)
-        else:
-            if fit.word == "auto":
-                choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
-            trained = super().train(choice, data, fit)
+        trained = self.learned(choice, data, fit)
         trained.attributes.update(of_metric)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
@@ -142,10 +137,19 @@ class ODMFamily(Family[ODMFit]):
         )
         return replace(path[-1], path=path if trained.path else ())
 
+    def learned(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        """Train one machine or several by the choice, which for "auto" trials may change."""
+        if data.n_targets > 1:
+            return train_targets(choice, data, fit, self.joined_targets)
+        if fit.word == "auto":
+            choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
+        return super().train(choice, data, fit)
+
     def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
         return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
 
-    def _joined_labels(self, machines: Sequence[Attributes]) -> dict[str, Any]:
+    def joined_targets(self, machines: Sequence[Attributes]) -> dict[str, Any]:
+        """Return the attributes of the machines of several labels of a row."""
         return joined_attributes(_plain(machines)) | labels_left_out(machines) | {"multilabel_": True}
 
 

@@ -36,6 +36,61 @@ def _write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
     return path
 
 
+# Several targets -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form", ["frame", "csv", "parquet", "json", "dask frame", "array", "pair", "lazy pair", "store"]
+)
+def test_several_columns_are_targets(tmp_path, form):
+    X, _ = _table()
+    Y = np.random.default_rng(1).normal(size=(500, 2))
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(u=Y[:, 0], v=Y[:, 1])[list("abucdv")]
+    source, label = frame, ["u", "v"]
+    path = str(tmp_path / f"rows.{form if form != 'json' else 'jsonl'}")
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    elif form == "parquet":
+        frame.to_parquet(path)
+    elif form == "json":
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+    elif form == "dask frame":
+        source = dd.from_pandas(frame, npartitions=3)
+    elif form == "array":
+        source, label = frame.to_numpy(), (2, -1)
+    elif form != "frame":
+        source, label = (X, Y), None
+    if form == "lazy pair":
+        source = da.from_array(X, chunks=(150, 2)), da.from_array(Y, chunks=(70, 1))
+    elif form == "store":
+        source = ingest((X, Y), tmp_path / "first.zarr", dtype="float64")
+    source = path if form in ("csv", "parquet", "json") else source
+    train, test = ingest(source, tmp_path / "a.zarr", label=label, dtype="float64", test_size=0.2, block_bytes=2000)
+    assert (train.targets, test.targets, train.features) == (2, 2, 4)
+    parts = [np.hstack([part.read_column("y"), part.read_rows(np.arange(part.rows)).X]) for part in (train, test)]
+    everything, both = np.concatenate(parts), np.hstack([Y, X])
+    np.testing.assert_allclose(everything[everything[:, 0].argsort()], both[both[:, 0].argsort()], atol=1e-12)
+
+
+def test_targets_that_cannot_be_read_are_refused(tmp_path):
+    X, y = _table()
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    np.save(tmp_path / "X.npy", X)
+    _write_libsvm(tmp_path / "a.svm", X, y)
+    for source, label, message in (
+        (frame, ["a", "z"], "no label column 'z'"),
+        (frame, ["a", "a"], "no feature columns beside label and weight"),
+        (frame.assign(d="word"), ["a", "d"], "column 'd' .* holds no numbers"),
+        (frame.where(frame < 2), ["a", "b"], "missing values in .*the label, column 'a' and column 'b'"),
+        (tmp_path / "X.npy", [0, 1], "label names several columns, as of tables"),
+        (str(tmp_path / "a.svm"), [0, 1], "label"),
+        ((X, np.where(X > 0, X, np.inf)), None, r"^y, row 0: inf is no finite number"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ingest(source, tmp_path / "s.zarr", label=label)
+    assert ingest(frame, tmp_path / "s.zarr", label=["b"]).targets == 0
+
+
 # Labels --------------------------------------------------------------------------------------------------
 
 

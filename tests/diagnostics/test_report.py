@@ -356,6 +356,14 @@ def test_in_the_shell_and_what_it_refuses(store, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2, "nothing else is left"
 
 
+def test_targets_that_are_all_the_same_have_a_page_without_importance(tmp_path):
+    X, _ = rows()
+    for count in (1, 300):
+        page = reported(odm.ODMRegressor(loo=True).fit(X, np.ones(300)), (X[:count], np.ones(count)), tmp_path)
+        assert "Which features matter" not in page.headings
+        assert numbers(page, "R²", 1) == [1.0]
+
+
 @pytest.fixture(scope="module")
 def of_several():
     rng = np.random.default_rng(0)
@@ -434,7 +442,7 @@ def test_the_shell_judges_models_of_several_labels_and_targets(of_several, tmp_p
         given = tmp_path / f"{name}-model.zarr", rows.path
         found = run_json("evaluate", *given, "--pictures", tmp_path / name)
         score = "accuracy" if name == "labels" else "r2"
-        assert found["rows"] == 399
+        assert found["rows"] == found["each"]["2"]["rows"] == 399
         weight = (np.arange(400) % 3 + 1.0)[known]
         assert found[score] == pytest.approx(model.score(X[known], values[known], weight))
         assert model.score(rows) == pytest.approx(found[score])

@@ -16,7 +16,8 @@ from cli.running import run
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.datasets import make_chessboard
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import InputError, MemoryLimitError, StoreError
+from dask_odm.estimators.search import recipe as search_recipe
 from dask_odm.estimators.search.search_fit import splits_of
 from dask_odm.events import Progress
 from dask_odm.methods.search import samples as search_samples
@@ -68,7 +69,7 @@ def test_a_search_goes_on_in_cells_where_landmarks_find_nothing():
     assert found.history_[0]["solver"] == "cells"
     assert found.history_[0]["why"].endswith("and landmarks find next to nothing")
     asked = ODMClassifierCV(solver="cells", **view).fit(rows, y)
-    assert found.best_params_ == asked.best_params_
+    assert found.best_params_ == {"kernel": "rbf", "scale": "minmax", **asked.best_params_}
     fresh, labels = make_chessboard(2000, 5, n_squares=30, start=24_000)
     np.testing.assert_array_equal(found.decision_function(fresh), asked.decision_function(fresh))
     landmarks = ODMClassifierCV(solver="landmark", **view).fit(rows, y)
@@ -256,6 +257,96 @@ def test_goes_on_after_a_kill(more, model, tmp_path):
         search_of(checkpoint=path, resume=True, **{**more, "thetas": [0.5]}).fit(X, Y)
     with pytest.raises(StoreError, match="is of another fit"):
         search_of(checkpoint=path, resume=True, **{**more, "kernel": ["laplacian"]}).fit(X, Y)
+
+
+PRODUCT = {"gammas": [0.01, 0.03, 0.1], "lams": [4e3, 4e4], "upsilons": [0.2], "thetas": [0.3], "scale": "standard"}
+
+
+def product(n, d=10, seed=0):
+    """Labels of the product of two columns, among others."""
+    Z = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+    return Z, (Z[:, 0] * Z[:, 1] > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def by_a_metric():
+    return search_of(**PRODUCT).fit(*product(1000))
+
+
+def test_a_metric_is_learned_where_columns_do_not_matter_alike(by_a_metric, tmp_path):
+    rows, fresh = product(1000), product(2000, seed=1)
+    plain = search_of(**PRODUCT, metric=None).fit(*rows)
+    assert "metric" not in plain.best_params_
+    assert not hasattr(plain, "feature_importances_")
+    assert by_a_metric.score(*fresh) > plain.score(*fresh) + 0.05
+    assert by_a_metric.feature_importances_[:2].min() > 0.3
+    again = ODMClassifier(**by_a_metric.best_params_, scale="standard", random_state=0).fit(*rows)
+    np.testing.assert_array_equal(again.decision_function(fresh[0]), by_a_metric.decision_function(fresh[0]))
+    by_a_metric.save(tmp_path / "model.zarr")
+    read = load_model(tmp_path / "model.zarr")
+    assert (read.best_params_, read.metric) == (by_a_metric.best_params_, "auto")
+    np.testing.assert_array_equal(read.feature_importances_, by_a_metric.feature_importances_)
+    np.testing.assert_array_equal(read.decision_function(fresh[0]), by_a_metric.decision_function(fresh[0]))
+
+
+def test_a_search_with_a_metric_is_the_same_over_a_store_and_after_a_kill(by_a_metric, tmp_path):
+    rows, y = product(1000)
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        stored = search_of(**PRODUCT).fit(store_of(tmp_path / "rows.zarr", rows, y))
+    (metric, others), (expected, of_memory) = (
+        (each.pop("metric"), each) for each in (dict(stored.best_params_), dict(by_a_metric.best_params_))
+    )
+    np.testing.assert_allclose(metric.values, expected.values, rtol=1e-9)
+    assert others == of_memory
+    path, tried = tmp_path / "search.zarr", len(by_a_metric.cv_results_["params"])
+    stop = stop_at(1, lambda event: isinstance(event, Progress) and event.phase == "search" and event.done > tried - 4)
+    with pytest.raises(StoppedError):
+        search_of(**PRODUCT, checkpoint=path, callbacks=[stop]).fit(rows, y)
+    again = search_of(**PRODUCT, checkpoint=path, resume=True).fit(rows, y)
+    assert again.best_params_ == by_a_metric.best_params_
+    np.testing.assert_array_equal(again.decision_function(rows), by_a_metric.decision_function(rows))
+
+
+@pytest.mark.parametrize("more", [{}, {"cv": 3}, {"groups": np.arange(1000)}], ids=["rows", "folds", "groups"])
+def test_a_metric_is_judged_by_rows_whose_labels_it_does_not_know(more):
+    """The half that learns it has a rule, the other one noise."""
+    rows, y = product(1000, 4)
+    seed = np.random.RandomState(0).randint(2**31 - 1)
+    known = Splits(0.5, seed + 1).parts(np.arange(1000), 0)[0]
+    y = np.where(known, y, np.random.default_rng(2).integers(0, 2, 1000))
+    settings = {**PRODUCT, "gammas": [1.0], "lams": [4e3], "cv": more.get("cv")}
+    plain, found = (search_of(**settings, metric=kind) for kind in (None, "diagonal"))
+    assert plain.fit(rows, y, groups=more.get("groups")).best_score_ > 0.6
+    assert found.fit(rows, y, groups=more.get("groups")).best_score_ == pytest.approx(0.5, abs=0.04)
+    assert found.nested_score_ == pytest.approx(0.5, abs=0.04)
+
+
+def test_columns_of_noise_do_not_fool_the_search():
+    Z = np.random.default_rng(0).normal(size=(22_000, 100)).astype(np.float32)
+    y = (Z[:, 0] + Z[:, 1] > 0) ^ (np.random.default_rng(1).random(22_000) < 0.2)
+    found = search_of(**{**PRODUCT, "gammas": [0.003, 0.01], "lams": [800.0, 8e3]}).fit(Z[:2000], y[:2000])
+    told = found.score(Z[2000:], y[2000:])
+    assert "metric" in found.best_params_
+    assert (found.best_score_, found.nested_score_) == pytest.approx((told, told), abs=0.015)
+
+
+def test_no_metric_is_learned_of_few_rows_nor_where_it_does_not_fit_into_memory(monkeypatch):
+    rows, y = product(1000)
+    assert not hasattr(search_of(**PRODUCT).fit(rows[:900], y[:900]), "feature_importances_")
+    assert not hasattr(search_of(**PRODUCT, budget="fast").fit(rows, y), "feature_importances_")
+
+    def refused(*_, **__):
+        raise MemoryLimitError("too little")
+
+    monkeypatch.setattr(search_recipe, "learn_metric", refused)
+    assert "metric" not in search_of(**PRODUCT).fit(rows, y).best_params_
+    with pytest.raises(MemoryLimitError):
+        search_of(**PRODUCT, metric="full").fit(rows, y)
+
+
+def test_groups_that_fall_into_one_half_cannot_both_learn_a_metric_and_judge_it():
+    with pytest.raises(InputError, match="give more groups"):
+        search_of(metric="diagonal", random_state=1).fit(X, Y, groups=np.arange(300) % 3)
 
 
 @pytest.mark.parametrize("rows", [(2000, 8000), (100, 140)], ids=["sample", "whole"])

@@ -395,6 +395,18 @@ def test_the_search_finds_what_left_out_rows_say(rows):
     np.testing.assert_allclose(alone.predict(X), search.predict(X))
 
 
+def test_the_search_learns_a_metric_where_columns_do_not_matter_alike():
+    X = np.random.default_rng(0).normal(size=(2000, 20)).astype(np.float32)
+    y = X[:, 0] * X[:, 1] + 0.5 * np.random.default_rng(1).normal(size=2000)
+    given = {"kernel": "rbf", "gammas": [0.03, 0.1, 0.3], "lams": [1e4, 1e6], "scale": "standard", "random_state": 0}
+    found = ODMRegressorCV(**given).fit(X[:1000], y[:1000])
+    plain = ODMRegressorCV(**given, metric=None).fit(X[:1000], y[:1000])
+    assert found.score(X[1000:], y[1000:]) > plain.score(X[1000:], y[1000:]) + 0.05
+    assert found.feature_importances_[:2].sum() > 0.9
+    again = ODMRegressor(**found.best_params_, scale="standard", random_state=0).fit(X[:1000], y[:1000])
+    np.testing.assert_array_equal(again.predict(X), found.predict(X))
+
+
 def test_the_search_judges_by_scorers_in_the_targets_own_units(rows):
     X, y = rows
     weight = np.random.default_rng(6).uniform(0.25, 1.0, len(y))  # a fit takes more for copies

@@ -129,6 +129,7 @@ ALL_FAMILIES = [
     _odm(SODM(8, fan_in=2), gamma=0.5),
     _odm(Cells(8), gamma=0.5),
     _odm(Cells(8), in_memory=True, name="cells in memory", gamma=0.5),
+    _odm(Landmark(40), name="landmark on ranks", scale="ranks"),
     _odm(Landmark(40), name="landmark by a metric", metric="full"),
     _odm(Newton(), kernel="linear"),
     _odm(DSVRG(n_partitions=4), kernel="linear", max_iter=6, tol=1e-12),

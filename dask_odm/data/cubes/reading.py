@@ -113,12 +113,8 @@ class LabelledCube:
             if column is not None
         }
         found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
-        if (
-            found.parts[0].labels.ndim == 1
-            and y.dtype.kind in "iu"
-            and nodata_of(y) is None
-            and "flag_values" not in y.attrs
-        ):
+        is_plain = found.parts[0].labels.ndim == 1 and nodata_of(y) is None and "flag_values" not in y.attrs
+        if y.dtype.kind in "iu" and is_plain:
             found._warn_of_zeros()
         return replace(found, words=words_of(y.attrs), name=None if y.name is None else str(y.name))
 

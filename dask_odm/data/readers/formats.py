@@ -50,16 +50,9 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     _check_draws(reading)
     if reading.text is not None and not 1 <= reading.hash_size <= MAX_FEATURES:
         raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {reading.n_features} instead.")
-    found = _cube(source, reading) or _opened(source, reading)
-    if isinstance(reading.label, list | tuple) and not found.has_targets:
-        raise InputError(
-            f"label: {reading.label} are several columns, as frames, arrays and files of columns have; pass (X, y)."
-        )
-    return found
-
-
-def _opened(source: Any, reading: Reading) -> TableSource:
-    """Open a source that is no cube."""
+    cube = _cube(source, reading)
+    if cube is not None:
+        return cube
     if reading.draws is not None:
         raise InputError(f"{reading.draws} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
     held = _anndata(source) or _held(source)

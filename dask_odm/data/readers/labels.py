@@ -113,7 +113,7 @@ class LabelEncoder:
         bad = np.argwhere(~np.isfinite(values))
         if len(bad):
             at = tuple(bad[0].tolist())
-            why = "labels so far are real targets, and " if self._auto else ""
+            why = "labels so far are real targets, and " if self.values else ""
             raise InputError(
                 f"{place(at[0])}: {why}{_shown(labels[at])} is no finite number; choose another column with label= "
                 "(--label), or ingest the labels as classes, with target='classes' (--target classes)."

@@ -65,7 +65,7 @@ def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -
     label = reading.label
     weight = reading.weight
     is_set = isinstance(source, xr.Dataset)
-    if isinstance(label, int if is_set else int | str) and not isinstance(label, bool):
+    if isinstance(label, int | list | tuple if is_set else int | str | list | tuple) and not isinstance(label, bool):
         raise InputError(f"{where}: label={label!r}; name a variable of a Dataset, or give (X, y).")
     name = label if isinstance(label, str) else "y"
     if isinstance(source, xr.Dataset):

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.lines import file_size
-from dask_odm.data.readers.sources import Reading, choose_columns, describe
+from dask_odm.data.readers.sources import LabelColumns, Reading, choose_columns, describe
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable, label_values, require_matrix, weight_values
 from dask_odm.data.storage.files import open_whole, read_array_header
@@ -155,8 +155,7 @@ def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
         file_size(path)
         with _explained(path), open_whole(path) as file:
             part_of = _npz_part if zipfile.is_zipfile(file) else _npy_part
-        label = False if isinstance(reading.label, list | tuple) else reading.label
-        parts.append(part_of(path, label, reading.weight))
+        parts.append(part_of(path, reading.label, reading.weight))
     first = parts[0]
     width = first.X.shape[1]
     for part in parts:
@@ -176,7 +175,7 @@ def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
     return TableSource(describe(paths), columns, batches, reading, size=size, label_name=label_name)
 
 
-def _npy_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
+def _npy_part(path: str, label: LabelColumns, weight: str | int | None) -> _Part:
     found: list[Any] = [None if label is False else _number(label, os.path.exists), _number(weight, os.path.exists)]
     at_label, at_weight = (_npy(each) if isinstance(each, str) else each for each in found)
     return _Part(path, _npy(path), at_label, at_weight, str(label))
@@ -186,7 +185,7 @@ def _npy(path: str) -> _ArrayRows:
     return _ArrayRows(path, partial(open_whole, path))
 
 
-def _npz_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
+def _npz_part(path: str, label: LabelColumns, weight: str | int | None) -> _Part:
     with _explained(path), ExitStack() as opened:
         archive = zipfile.ZipFile(opened.enter_context(open_whole(path)))
         weakref.finalize(archive, opened.pop_all().close)  # when its last reader is gone

@@ -303,11 +303,7 @@ def choose_columns(
     dropped = tuple(position("dropped", each) for each in drop)
     at_label = None
     guessed = False
-    targets: tuple[int, ...] = ()
-    is_open = label is None
-    if isinstance(label, list | tuple):
-        targets = tuple(position("label", each) for each in label)
-        label = False
+    targets = tuple(position("label", each) for each in (label if isinstance(label, list | tuple) else ()))
     if label is None and guess:
         among = [i for i in Columns(texts, count, None, at_weight, dropped=dropped).features if i != at_text]
         usual = [i for name in LABEL_NAMES if texts is not None for i in among if texts[i].lower() == name]
@@ -315,14 +311,14 @@ def choose_columns(
             usual = [i for i in usual if texts is not None and texts[i] not in recipe.names]
         guessed = not usual and recipe is None
         at_label = usual[0] if usual else among[-1] if among and guessed else None
-    elif label is not None and label is not False:
+    elif isinstance(label, str | int) and label is not False:
         at_label = position("label", label)
     if at_text is not None:
         if at_text in (at_label, at_weight, *dropped):
             raise InputError(f"{where}: the column of texts cannot be that of the labels or weights, or be dropped.")
         dropped = tuple(i for i in range(count) if i not in (at_label, at_weight, at_text, *targets))
     numbers = None if texts is not None or names is None else tuple(map(index, names))
-    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers, is_open, targets)
+    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers, label is None, targets)
     _check(where, columns)
     return columns
 

@@ -135,6 +135,8 @@ class TableSource:
         self.n_features = len(self._features)
         if reading.columns is not None:
             self._by_recipe(reading.columns)
+        if isinstance(reading.label, list | tuple) and not columns.targets:
+            raise InputError(f"{description}: label names several columns, as of tables; pass (X, y).")
         own = columns.targets if columns.label is None else [columns.label]
         self.label_name = joined([columns.name(i) for i in own]) if own else label_name
         self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
@@ -151,11 +153,6 @@ class TableSource:
         self.columns = recipe
         self._called = self.feature_names = recipe.feature_names
         self.n_features = recipe.n_features
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether several columns are targets of their rows."""
-        return bool(self._columns.targets)
 
     @property
     def called(self) -> Sequence[str | int]:

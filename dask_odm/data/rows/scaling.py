@@ -88,6 +88,14 @@ class Stretch:
 
     values: Array
 
+    @classmethod
+    def of(cls, values: list[Any], d: int) -> Stretch:
+        """Return the metric of a user's numbers for d features; raise InputError if they are of others."""
+        found = np.array(values, np.float64)
+        if found.shape not in ((d,), (d, d)) or not np.isfinite(found).all():
+            raise InputError(f"metric: values must be {d} finite numbers, or a matrix of so many rows and columns.")
+        return cls(found)
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:

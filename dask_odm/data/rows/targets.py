@@ -132,10 +132,9 @@ class RealValues:
     y_type: ClassVar[str] = "float64"
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        y, weight = block.columns()
+        y, weight = self.columns(block)
         weight = weight if weight.size else np.ones(len(y))
-        keep = known_targets(y) & (weight > NEGLIGIBLE_WEIGHT)
-        return keep, self.scaled(self._filled(y, keep)), weight
+        return weight > NEGLIGIBLE_WEIGHT, y, weight
 
     def scaled(self, y: Array) -> Array:
         """Return targets in these units, ``y`` itself if they are its own."""
@@ -151,12 +150,8 @@ class RealValues:
         keep = known_targets(y)
         if not keep.all():
             weight = np.where(keep, weight, 0.0) if weight.size else keep.astype(np.float64)
-            y = self._filled(y, keep)
+            y = np.where(keep if y.ndim == 1 else keep[:, None], y, self.mean)
         return self.scaled(y), weight
-
-    def _filled(self, y: Array, keep: Mask) -> Array:
-        """Return targets with the mean in the rows that are not kept."""
-        return np.where(keep if y.ndim == 1 else keep[:, None], y, self.mean)
 
     def of_target(self, target: int) -> RealValues:
         """Return the targets of rows of which one of several is the only one."""

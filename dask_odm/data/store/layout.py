@@ -193,11 +193,12 @@ class Layout:
 
     @property
     def block_nbytes(self) -> int:
-        """Bytes that the rows of a chunk take in memory while they are read."""
+        """Bytes that the rows of a chunk take in memory while they are read, and it is seen which targets are known."""
+        of_targets = 9 * self.targets * self.chunk_rows
         if self.entries is None:
-            return self.X.chunk_nbytes
+            return self.X.chunk_nbytes + of_targets
         entry = np.dtype(self.dtype).itemsize + np.dtype(np.int32).itemsize
-        return (self.entries.most + self.entries.chunk) * entry + 24 * (self.chunk_rows + 1)
+        return (self.entries.most + self.entries.chunk) * entry + 24 * (self.chunk_rows + 1) + of_targets
 
     @property
     def rows_nbytes(self) -> int:
@@ -206,11 +207,6 @@ class Layout:
         if self.entries is None:
             return self.rows * self.features * np.dtype(self.dtype).itemsize + of_targets
         return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows + of_targets
-
-    @property
-    def target_nbytes(self) -> int:
-        """Bytes that several targets of a chunk's rows take while they are read, and it is seen which are known."""
-        return 9 * self.targets * self.chunk_rows
 
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         wide = (self.targets,) if name == "y" and self.targets else ()
@@ -252,11 +248,8 @@ class Layout:
             raise ValueError(f"compression {self.compression!r}")
         if not isinstance(self.text, str | None) or self.text == "":
             raise ValueError(f"a column of texts {self.text!r}")
-        if (
-            type(self.targets) is not int
-            or not (self.targets == 0 or self.targets > 1)
-            or (self.targets and self.y_dtype != REAL_TYPE)
-        ):
+        several = type(self.targets) is int and self.targets > 1 and self.y_dtype == REAL_TYPE
+        if self.targets != 0 and not several:
             raise ValueError(f"{self.targets!r} targets of dtype {self.y_dtype!r}")
         for name, kind in self.coordinates:
             if not isinstance(name, str) or kind not in COORDINATE_KINDS:

@@ -125,10 +125,10 @@ class Store(SealedFolder):
         return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []), *tables)
 
     @property
-    def _of_numbers(self) -> str:
-        """Name of targets that are no classes, in words; empty if there are none."""
-        several = f"{self.targets} {'labels' if self.facts.labels else 'real targets'} a row"
-        return several if self.targets else "real targets" if self.y_kind == "real" else ""
+    def _of_numbers(self) -> str | None:
+        """Name of targets that are no classes, in words; None if there are none."""
+        one = {"real": "real targets"}.get(self.y_kind or "")
+        return f"{self.targets} {'labels' if self.facts.labels else one} a row" if self.targets else one
 
     @property
     def rows(self) -> int:
@@ -474,20 +474,14 @@ class Store(SealedFolder):
             In the order of the store; labels as they are, or targets. ``y`` is None of a store that has neither.
         """
         y = self.read_column("y")
-        known = (
-            np.arange(self.rows)
-            if y is None
-            else np.flatnonzero(y >= 0 if self.classes is not None else known_targets(y))
-        )
+        has_one = np.ones(self.rows, bool) if y is None else known_targets(y) if self.classes is None else y >= 0
+        known = np.flatnonzero(has_one)
         order = np.argsort(uniforms_of(known, random_state), kind="stable")[: max(0, n_rows)]
         found = self.read_rows(np.sort(known[order]))
         return found.X, found.y if found.y is None or self.classes is None else np.array(self.classes)[found.y]
 
     def read_column(self, name: str) -> Array | None:
-        """Read all of ``y`` (label codes or real targets) or ``weight``, shape (rows,); None without it.
-
-        Several targets have the shape (rows, targets).
-        """
+        """Read ``y`` (label codes or real targets) or ``weight``, (rows,) or (rows, targets); None without it."""
         array = self.layout.of_columns().get(name)
         if array is None:
             return None

@@ -11,7 +11,14 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Stretch
 from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.estimators.search.search_fit import SCALES, SearchFit, axes_of, checked_splits, views_of
+from dask_odm.estimators.search.search_fit import (
+    SCALES,
+    SearchFit,
+    axes_of,
+    checked_splits,
+    metric_of,
+    views_of,
+)
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.named import RBF
 from dask_odm.learning.machines import Scheme
@@ -44,7 +51,7 @@ from dask_odm.methods.search.trials import Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
-PARAMS = ("kernel", "scale", "gamma", "lam", "upsilon", "theta", "solver")
+PARAMS = ("kernel", "scale", "metric", "gamma", "lam", "upsilon", "theta", "solver")
 ODM = ODMFamily()  # learns by the settings that were found
 
 
@@ -78,7 +85,10 @@ class SearchFamily(Family[SearchFit]):
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
     budget = BUDGETS[fit.budget]
-    views = views_of(fit.kernels, fit.scale, budget, data)
+    in_cells = solver_word(fit.first.solver) == "cells"
+    if in_cells and fit.metric == "auto":  # landmarks cannot follow the γ of cells
+        fit = replace(fit, metric=None)
+    views = views_of(fit, budget, data)
     each = isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each"
     if each and len(fit.kernels) == 1:  # the scaling is that of all cells
         views = views[:1]
@@ -87,7 +97,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         chosen = fit.classifier(view)
         ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     axes = axes_of(
-        data, fit.kernel, views, fit.landmarks, in_cells=solver_word(fit.first.solver) == "cells",
+        data, fit.kernel, views, fit.landmarks, in_cells=in_cells,
         gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
     )  # fmt: skip
     if each:
@@ -109,16 +119,19 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         stretch, scale = trials.metric_of_cells(setting)
         kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
         fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
-        return train_search(data, replace(fit, run=run, scale=scale, stretch=stretch), narrow)
+        trained = train_search(data, replace(fit, run=run, scale=scale, metric=None, stretch=stretch), narrow)
+        trained.attributes.update(trials.of_metric(setting))
+        return trained
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     return with_results(trained, state, best, trials, params, list(fit.scorers or ()))
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
-    if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.views) > 1:
+    given = fit.cv, fit.scorers, fit.groups, axes.views[0].metric
+    if any(each is not None for each in given) or len(axes.views) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
-                         "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip
+                         "set cv, scoring and metric to None, name one kernel, and give no groups.")  # fmt: skip
     classifier = fit.classifier(axes.views[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return ODM.train(ODM.choose(own, data.rows, data.features), data, own)
@@ -139,19 +152,20 @@ class _Trials(SampleTrials):
     ) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
-        super().__init__(data, fit.kernel, fit.run, splits, most, fit.score, fit.groups)
+        metric = metric_of(fit.metric)
+        super().__init__(
+            data, fit.kernel, fit.run, splits, views, most, fit.score, fit.groups, metric=metric, learn=learn_metric
+        )
         self._fit = fit
-        self._views = views
         self._told = told  # kernel and scale, even if there is no choice left
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of `ODMClassifier` for a setting; of kernel, scale and solver those of several."""
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
-        found |= {
-            name: value for name, value in setting.view._asdict().items()
-            if self._told or len({getattr(view, name) for view in self._views}) > 1
-        }  # fmt: skip
+        found |= self.seen_by(setting, told=self._told)
+        if self._fit.stretch is not None:
+            found["metric"] = Metric(values=self._fit.stretch.values.tolist())
         if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
         if setting.n_landmarks is not None:
@@ -170,6 +184,10 @@ class _Trials(SampleTrials):
         sample = sampled(self._data, self._kernel, self._run.seed)
         cells = chosen_cells(self._data, sample, self._kernel, rows, count)
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
+
+    @property
+    def _all_alike(self) -> TrainingData:
+        return self._data if self._in_cells else super()._all_alike
 
     def rows(self, stage: int) -> int:
         return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
@@ -224,6 +242,9 @@ class _Trials(SampleTrials):
         y, weight = self._data.columns()
         rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
         known = ~np.isnan(left[rows])
+        if self._judged_apart(WHOLE):
+            units = np.arange(len(left)) if self._groups is None else self._groups
+            known &= ~np.isin(units[rows], self._known_units)
         shares = weight[known] if weight.size else np.ones(known.sum())
         return self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
 
@@ -249,7 +270,7 @@ class _Trials(SampleTrials):
         if setting.kernel not in SCALES:
             return None, setting.scale
         band = setting.share, setting.upsilon, setting.theta
-        views = views_of((RBF.name,), self._fit.scale, BUDGETS[self._fit.budget], self._data)
+        views = views_of(replace(self._fit, kernels=(RBF.name,), metric=None), BUDGETS[self._fit.budget], self._data)
         kernels = [replace(self._kernel, **view._asdict(), gamma="scale") for view in views]
         try:
             found = [learn_metric(self._data, kernel, band, Metric(), self._run) for kernel in kernels]
@@ -271,7 +292,7 @@ class _Trials(SampleTrials):
         own = {name: value for name, value in self.parameters(setting).items() if name not in View._fields}
         classifier = self._fit.classifier(setting.view, **own)
         fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
-        fit = replace(fit, kernel=replace(fit.kernel, metric=self._kernel.metric))
+        fit = replace(fit, kernel=replace(fit.kernel, metric=self.kernel_of(setting).metric))
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
         return ODM.choose(fit, self._data.rows, self._data.features), fit
@@ -291,6 +312,7 @@ def with_results(
         best_score_=state.history[best]["objective"],
         best_index_=best,
         nested_score_=trials.nested_score(state),
+        **trials.of_metric(Setting.of(state.history[best])),
         cv_results_=_results_of(state, trials, params, names),
     )
     return trained

@@ -21,6 +21,7 @@ from dask_odm.learning.parameters import Registered, solver_word
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import require_groups
 from dask_odm.methods.search.climb import BUDGETS, TUNING, Axes, Budget, View
 from dask_odm.methods.search.trials import Given, Score, accuracy
@@ -31,6 +32,12 @@ Number = TypeVar("Number", int, float)
 # Kernels that are tried by default, and how the columns are scaled for them, what suits most tables first. No choice
 # wins everywhere, and a budget takes the first of each.
 SCALES = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standard")}
+# How the search learns a metric: half of the rows learn, the others judge. Eight rounds find columns whose labels
+# follow steps, where the first round says next to nothing (benchmarks/tables.py).
+SEARCHED = Metric(rounds=8, rows=4000)
+MANY = 1000  # rows from which a metric is learned: of fewer, those that judge it are too few
+WIDE = 1000  # features up to which it is learned
+MIXED = 32  # features up to which it may be a matrix, as quickly
 CONSTRAINTS: dict[str, list[Any]] = {
     "kernel": [Registered(KERNELS, "auto"), "array-like"],
     "gammas": ["array-like", None],
@@ -43,6 +50,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
         None,
     ],
     "scale": [Registered(SCALINGS, "auto"), None],
+    "metric": [StrOptions({"auto", "diagonal", "full"}), Metric, None],
     "scoring": [str, callable, "array-like", None],
     "refit": [str, None],
     "budget": [StrOptions(set(BUDGETS))],
@@ -58,20 +66,35 @@ def kernels_of(search: Any, plain: Any) -> tuple[str, ...]:
     return tuple(SCALES)[: 1 if getattr(search.solver, "settings", "") == "each" else None]
 
 
-def views_of(kernels: Sequence[str], scale: str | None, budget: Budget, data: TrainingData) -> tuple[View, ...]:
-    """Return the views to choose from: each kernel with the ``scale`` that the user named, or those that suit it.
+def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
+    """Return the views that a search chooses from: each kernel with the scale that the user named, or those that suit.
 
     Tables with words or telling gaps have numbers that are seldom alike, and are not scaled to their range
-    (benchmarks/MEASURED.md). Sparse rows have one scaling each, of which a sample's kernel values are made dense.
+    (benchmarks/MEASURED.md). Sparse rows have one scaling each, of which a sample's kernel values are made dense. The
+    metric that was named is that of all views; "auto" adds views with one, unless folds or groups are the user's.
     """
-    if scale != "auto":
-        return tuple(View(kernel, scale) for kernel in kernels)
     plain = "standard" if data.run.marks else "minmax"
     found = []
-    for kernel in kernels:
+    for kernel in fit.kernels:
         scales = SCALES.get(kernel, ("minmax",))[: 1 if data.is_sparse else budget.scales]
-        found += [View(kernel, plain if each == "minmax" else each) for each in scales]
-    return tuple(dict.fromkeys(found))
+        scales = scales if fit.scale == "auto" else (fit.scale,)
+        found += [View(kernel, plain if each == "minmax" and fit.scale == "auto" else each) for each in scales]
+    views = tuple(dict.fromkeys(found))
+    if fit.metric != "auto":
+        kind = getattr(fit.metric, "kind", fit.metric)
+        return tuple(view._replace(metric=kind) for view in views)
+    if data.labelled_rows < MANY or data.features > WIDE or not (fit.cv is fit.left_out is None):
+        return views
+    mixed = ("rbf",) if data.features <= MIXED and not data.is_sparse else ()
+    kernels = {"diagonal": tuple(SCALES), "full": mixed}
+    return views + tuple(
+        view._replace(metric=kind) for kind in budget.metrics for view in views if view.kernel in kernels[kind]
+    )
+
+
+def metric_of(metric: str | Metric | None) -> Metric:
+    """Return how metrics are learned, but for the kind."""
+    return metric if isinstance(metric, Metric) else SEARCHED
 
 
 def axes_of(
@@ -88,7 +111,8 @@ def axes_of(
             return (1.0,)
         if given["gammas"] is not None:
             return _ascending(given["gammas"])
-        made: Any = replace(kernel, **view._asdict(), gamma="scale").make(data.statistics(view.scale))
+        made: Any = replace(kernel, kernel=view.kernel, scale=view.scale, gamma="scale")
+        made = made.make(data.statistics(view.scale))
         return tuple(float(made.gamma) * factor for factor in factors)
 
     lams = given["lams"]
@@ -207,6 +231,7 @@ class SearchFit:
     thetas: tuple[float, ...] | None
     kernels: tuple[str, ...]
     scale: str | None
+    metric: str | Metric | None
     budget: str
     solvers: tuple[Landmark, ...] | None
     cv: int | float | Given | Splitter | None
@@ -214,6 +239,11 @@ class SearchFit:
     classes: Array | None = None
     groups: Array | None = None  # that are left out one by one, (n,)
     stretch: Stretch | None = None  # metric that cells have with every kernel
+
+    @property
+    def left_out(self) -> Array | None:
+        """Groups that are left out one by one."""
+        return self.groups
 
     @property
     def score(self) -> Score:
@@ -229,6 +259,8 @@ class SearchFit:
         if self.scorers is not None:
             told = {name: repr(scorer) for name, scorer in self.scorers.items()}
             plain["scoring"] = {name: name if " at 0x" in text else text for name, text in told.items()}
+        if isinstance(self.metric, Metric):
+            plain["metric"] = self.metric.get_params()
         if self.groups is not None:
             plain["groups"] = sha256(self.groups.tobytes()).hexdigest()
         first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
@@ -246,11 +278,16 @@ class SearchFit:
 
     def seen_by(self, view: View) -> SearchFit:
         """Return the settings with the first of all views."""
-        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | view._asdict()))
+        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | _of_view(view)))
 
     def classifier(self, view: View, **parameters: Any) -> ODMClassifier:
         """Return the classifier of a view; a linear one among others has no landmarks."""
         several = len(self.kernels) > 1 or self.solvers is not None
         if several and view.kernel == "linear" and solver_word(self.first.solver) == "landmark":
             parameters["solver"] = "newton"
-        return ODMClassifier(**self.first.get_params(deep=False) | view._asdict() | parameters)
+        return ODMClassifier(**self.first.get_params(deep=False) | _of_view(view) | parameters)
+
+
+def _of_view(view: View) -> dict[str, Any]:
+    """Return the parameters of an estimator that sees rows by a view, whose metric the search has learned."""
+    return view._asdict() | {"metric": None}

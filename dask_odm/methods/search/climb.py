@@ -6,7 +6,8 @@ axis, and numbers of landmarks one more if the user names several. There are fou
 coarse   every second γ and third λ of every view, with one band (υ, θ)
 fine     more rows and landmarks, and the best view of each kernel. It climbs from the best setting of each to
          neighbouring γ, with the λ about them; then it tries other bands, then the neighbouring λ once more, unless
-         nearly all rows are right already; last other numbers of landmarks
+         nearly all rows are right already. Then metrics are learned for these views, which climb from the best settings
+         without; last other numbers of landmarks
 whole    larger γ, and for scores of order smaller λ, with all rows, or with more landmarks for each of these views
 judged   the best settings of the fine stage by folds, if there are few rows: left-out values in closed form favour
          large λ, and are those of the rows that chose
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,9 +41,14 @@ class Budget(NamedTuple):
     scales: int  # maps of the columns for each kernel
     climbing: int  # views of the fine stage
     judged: int  # settings that folds judge
+    metrics: tuple[str, ...]  # kinds that are learned for each view of the fine stage
 
 
-BUDGETS = {"fast": Budget(1, 1, 4), "default": Budget(3, 2, 8), "thorough": Budget(3, 5, 16)}
+BUDGETS = {
+    "fast": Budget(1, 1, 4, ()),
+    "default": Budget(3, 2, 8, ("diagonal", "full")),
+    "thorough": Budget(3, 5, 16, ("diagonal", "full")),
+}
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,11 @@ TUNING = SearchTuning()
 
 
 class View(NamedTuple):
-    """A kernel, and how the columns that it sees are scaled. What else maps columns joins here."""
+    """A kernel, how the columns that it sees are scaled, and the kind of a learned metric."""
 
     kernel: str
     scale: str | None
+    metric: str | None = None
 
 
 class Setting(NamedTuple):
@@ -84,6 +91,7 @@ class Setting(NamedTuple):
 
     kernel: str
     scale: str | None
+    metric: str | None
     gamma: float
     share: float
     upsilon: float
@@ -97,7 +105,7 @@ class Setting(NamedTuple):
 
     @property
     def view(self) -> View:
-        return View(self.kernel, self.scale)
+        return View(self.kernel, self.scale, self.metric)
 
 
 class SearchPoint(NamedTuple):
@@ -112,6 +120,7 @@ class SearchPoint(NamedTuple):
 
 
 Try = Callable[[int, Sequence[Setting]], Array]
+Learn = Callable[[Setting], tuple[float, float] | None]
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,11 @@ class Axes:
     upsilons: tuple[float, ...]
     thetas: tuple[float, ...]
     landmarks: tuple[int | None, ...]
+
+    @property
+    def coarse_views(self) -> range:
+        """Numbers of the views of the coarse stage: those without a metric, unless all have one."""
+        return range(sum(view.metric is None for view in self.views) or len(self.views))
 
     def setting(self, point: SearchPoint) -> Setting:
         """Return the setting of a point."""
@@ -180,10 +194,13 @@ class Search:
     ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same view, γ and number of
     landmarks on the rows of a stage; that of number ``decides`` is compared, and the first of the q told, by their
     means over the first ``splits``. If it ``judges``, folds try the best settings of the fine stage at its end.
-    ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of the fine
-    stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ. If it
-    ``compares``, it does so for all views of the fine stage, since a rough kernel needs more landmarks. If it
-    ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it learn by heart.
+    ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of each view
+    of the fine stage, since a rough kernel needs more rows and landmarks than a smooth one, and then larger γ as long
+    as they are better. If it ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it
+    learn by heart.
+
+    Views with a metric follow those without in the ``axes``, if there are any of these. ``learned(setting)`` learns
+    that of a setting's view with its γ, λ, υ and θ, and returns its loss and the γ for it; None if none is better.
     """
 
     axes: Axes
@@ -192,11 +209,11 @@ class Search:
     goes_on: Callable[[Setting], bool]
     resume: SearchState | None
     on_state: Callable[[SearchState], object]
+    learned: Learn = lambda setting: None
     decides: int = 0
     judges: bool = False
     budget: Budget = BUDGETS["default"]
     holds_back: bool = False
-    compares: bool = False
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
     _expected: int = field(init=False, default=0)
@@ -204,7 +221,7 @@ class Search:
     def run(self) -> SearchState:
         """Try settings stage by stage, and return all that were tried."""
         axes = self.axes
-        views = range(len(axes.views))
+        views = axes.coarse_views
         climbing = min(len(views), self.budget.climbing)
         coarse = [points for view in views for points in axes.first(view)]
         self._expected = sum(map(len, coarse)) + climbing * (9 + len(axes.upsilons) + len(axes.thetas))
@@ -213,12 +230,15 @@ class Search:
         starts = self._starts()[:climbing]
         for start in starts:
             self._climb(start)
+        stretched = self._stretched(starts)
+        for start in stretched:
+            self._climb(start, bands=self.budget.climbing > 1)
         self._change_landmarks()
         if not self._good_enough(FINE):
             if self.judges:
                 self._judge()
             else:
-                found = [self._best(FINE, start.view) for start in starts] if self.compares else [self._best(FINE)]
+                found = self._without_or_with(starts, stretched)
                 if any(self.goes_on(axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)
@@ -234,13 +254,45 @@ class Search:
 
     def _starts(self) -> list[SearchPoint]:
         """Return the best point of each view, that of each kernel first: more rows change the order of kernels most."""
-        found = [self._best(COARSE, view) for view in range(len(self.axes.views))]
+        found = [self._best(COARSE, view) for view in self.axes.coarse_views]
         found.sort(key=lambda point: -self._found[COARSE, point])
         kernels = [self.axes.views[point.view].kernel for point in found]
         return [found[i] for i in sorted(range(len(found)), key=lambda i: kernels[:i].count(kernels[i]))]
 
-    def _climb(self, start: SearchPoint) -> None:
-        """Climb from ``start`` along γ, with the λ about each, until neither neighbour is better; then change bands."""
+    def _stretched(self, starts: Sequence[SearchPoint]) -> list[SearchPoint]:
+        """Learn the metrics of the views that were climbed, and return the points to climb from with the best of each.
+
+        These have the best settings without it, but for γ.
+        """
+        views = self.axes.views
+        found = []
+        for start in starts if not self._good_enough(FINE) else ():
+            best = self._best(FINE, start.view)
+            learned = []
+            for number in range(len(self.axes.coarse_views), len(views)):
+                if views[number]._replace(metric=None) == views[best.view]:
+                    point = best._replace(view=number)
+                    pair = self.learned(self.axes.setting(point))
+                    if pair is not None:
+                        gamma = _nearest(np.log(self.axes.gammas[number]), np.log(pair[1]))
+                        learned.append((pair[0], point._replace(gamma=gamma)))
+            found += [min(learned)[1]] if learned else []
+        return found
+
+    def _without_or_with(self, starts: Sequence[SearchPoint], stretched: Sequence[SearchPoint]) -> list[SearchPoint]:
+        """Return the best point of the fine stage of each view, be it without a metric or with one."""
+        found: dict[View, SearchPoint] = {}
+        for best in (self._best(FINE, start.view) for start in (*starts, *stretched)):
+            plain = self.axes.views[best.view]._replace(metric=None)
+            if plain not in found or self._found[FINE, best] > self._found[FINE, found[plain]]:
+                found[plain] = best
+        return list(found.values())
+
+    def _climb(self, start: SearchPoint, *, bands: bool = True) -> None:
+        """Climb from ``start`` along γ, with the λ about each, until neither neighbour is better; then change bands.
+
+        Views with a metric keep the band of those without where one view is climbed, as of many classes.
+        """
         self._try(FINE, self._about(start))
         for _ in range(TUNING.most_climbs):
             best = self._best(FINE, start.view)
@@ -248,7 +300,7 @@ class Search:
                 self._try(FINE, self._about(near))
             if self._best(FINE, start.view).gamma == best.gamma:
                 break
-        if not self._good_enough(FINE):
+        if bands and not self._good_enough(FINE):
             for axis in ("theta", "upsilon"):
                 self._try(FINE, self.axes.along(self._best(FINE, start.view), axis))
             self._try(FINE, self.axes.near(self._best(FINE, start.view), "share"))
@@ -339,7 +391,7 @@ class Search:
         return SearchState(np.array(scores), np.array(points, dtype=np.float64), list(history))
 
 
-def _nearest(values: Sequence[float], wanted: float) -> int:
+def _nearest(values: Any, wanted: float) -> int:
     return int(np.argmin(np.abs(np.array(values) - wanted)))
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from dask_odm.data.rows.scaling import Stretch
+from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.odm_fit import AUTO_LAM
 from dask_odm.methods.search.climb import (
     BUDGETS,
     COARSE,
@@ -23,6 +27,7 @@ from dask_odm.methods.search.climb import (
     Search,
     SearchState,
     Setting,
+    View,
 )
 from dask_odm.methods.search.trials import (
     LeftOut,
@@ -45,9 +50,12 @@ class SampleTrials:
         kernel: KernelChoice,
         run: FitRun,
         splits: Splits,
+        views: Sequence[View],
         most: int = TUNING.more_landmarks,
         score: Score = accuracy,
         groups: Array | None = None,
+        metric: Any = None,
+        learn: Callable[..., Any] | None = None,
     ) -> None:
         self._data = data
         self._kernel = kernel
@@ -56,6 +64,10 @@ class SampleTrials:
         self._most = most  # landmarks of a trial
         self._score = score
         self._groups = groups  # that are left out instead of rows, (n,) of all rows that were given
+        self._views = views
+        self._metric = metric  # a `Metric`, how those of views are learned but for its kind
+        self._learn = learn  # `learn_metric`, given since tasks load this module without scikit-learn
+        self._learned: dict[View, Any] = {}
         self._samples: dict[int, list[MemoryData]] = {}
         self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
 
@@ -75,7 +87,7 @@ class SampleTrials:
         return self._samples[stage]
 
     def _samples_of(self, stage: int) -> list[MemoryData]:
-        few = 2 if len(self._data.class_weights) > 2 else 1  # each class has its machine
+        few = 2 if self._has_machines else 1
         return [self._data.sample(TUNING.rows[stage] // few, self._run.seed)]
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
@@ -88,6 +100,8 @@ class SampleTrials:
         found = [rows.left_out(values, folds) for rows in self._seen(stage, settings[0])]
         together: Any = [[part for parts in found for part in parts]] if stage == JUDGED else zip(*found, strict=True)
         splits = [LeftOut.joined(parts) for parts in together]
+        if self._judged_apart(stage):
+            splits = [split.without(self._known_units) for split in splits]
         scores = np.stack([split.scores(self._score) for split in splits], axis=-1)
         if len(splits) > 1:
             return scores
@@ -116,23 +130,102 @@ class SampleTrials:
         enough = TUNING.needed * TUNING.landmarks[FINE]
         return not self._many and not asked and self._has_room and self._seen(FINE, setting)[0].features.k > enough
 
+    def learned(self, setting: Setting) -> tuple[float, float] | None:
+        """Learn the metric of a setting's view, with its γ, λ, υ and θ, and return its loss and the γ for it.
+
+        None if no metric is better, or its trials do not fit into memory.
+        """
+        try:
+            found = self._of_rounds(setting, setting.gamma)
+        except MemoryLimitError:
+            return None
+        return None if found.metric is None else (found.loss, found.gamma)
+
+    def _of_rounds(self, setting: Setting, start: float | None) -> Any:
+        assert self._learn is not None
+        kernel = replace(self._kernel, kernel=setting.kernel, scale=setting.scale, gamma="scale")
+        band = setting.share, setting.upsilon, setting.theta
+        metric = type(self._metric)(setting.metric, rounds=self._metric.rounds, rows=self._metric.rows)
+        rows, known = self._rows_of_metric
+        if known.all() or not known.any():
+            raise InputError("metric: one half of the groups learns it and the other judges it; give more groups.")
+        count = TUNING.landmarks[COARSE if self._has_machines else FINE]
+        found = self._learn(rows, kernel, band, metric, self._run, held=~known, start=start, count=count)
+        self._learned[setting.view] = found
+        return found
+
+    def kernel_of(self, setting: Setting) -> KernelChoice:
+        """Return the kernel of a setting, with the metric of its view, which is learned first if the user named it."""
+        kernel = replace(self._kernel, kernel=setting.kernel, scale=setting.scale, gamma=setting.gamma)
+        if setting.metric is None:
+            return kernel
+        if self._metric.values is not None:
+            return replace(kernel, metric=Stretch.of(self._metric.values, self._data.features))
+        if setting.view not in self._learned:
+            first = setting._replace(share=AUTO_LAM, upsilon=TUNING.first_upsilon, theta=TUNING.first_theta)
+            self._of_rounds(first, None)
+        return replace(kernel, metric=self._learned[setting.view].metric)
+
+    @cached_property
+    def _rows_of_metric(self) -> tuple[MemoryData, Array]:
+        """The sample of a metric, and the mask of the half that it learns from; what judges it has no row of these."""
+        rows = self._all_alike.sample(self._metric.rows, self._run.seed)
+        parts = Splits(0.5, self._run.seed + 1).parts(self._units_of(rows), 0)
+        assert parts is not None
+        return rows, parts[0]
+
+    @property
+    def _all_alike(self) -> TrainingData:
+        """Rows of which the larger sample is drawn, or these."""
+        return self.samples(FINE)[0]
+
+    @cached_property
+    def _known_units(self) -> Array:
+        """The units whose labels a metric knows."""
+        rows, known = self._rows_of_metric
+        return np.unique(self._units_of(rows)[known])
+
+    def _units_of(self, rows: MemoryData) -> Array:
+        """Return the numbers of what is left out at a time, rows or groups, of all that were given."""
+        return rows.kept if self._groups is None else self._groups[rows.kept]
+
+    def seen_by(self, setting: Setting, *, told: bool = False) -> dict[str, Any]:
+        """Return the parameters of an estimator that has a setting's view: those in which views differ, or all told."""
+        view = setting.view._asdict()
+        found = {
+            name: value for name, value in view.items()
+            if told or len({getattr(each, name) for each in self._views}) > 1
+        }  # fmt: skip
+        found.pop("metric", None)
+        if setting.metric is not None and (learned := self.kernel_of(setting).metric) is not None:
+            found["metric"] = type(self._metric)(setting.metric, values=learned.values.tolist())
+        return found
+
+    def of_metric(self, setting: Setting) -> dict[str, Any]:
+        """Return the fitted attributes of the metric of a setting's view, or of one that was not better there."""
+        for view in (setting.view, *(setting.view._replace(metric=kind) for kind in ("diagonal", "full"))):
+            if view in self._learned:
+                return {"feature_importances_": self._learned[view].importances}
+        return {}
+
     def search(
         self, axes: Axes, budget: Budget = BUDGETS["default"], resume: SearchState | None = None,
         on_state: Callable[[SearchState], object] = lambda state: None,
     ) -> Search:  # fmt: skip
         """Return the search that tries settings here."""
-        if len(self._data.class_weights) > 2:
+        if self._has_machines:
             budget = budget._replace(climbing=max(1, budget.climbing // 2))
         return Search(
-            axes, self.scores, self.splits, self.goes_on, resume, on_state, self.decides, self.judges, budget,
-            holds_back=self._of_classes and self._score is not accuracy, compares=not self._many,
+            axes, self.scores, self.splits, self.goes_on, resume, on_state, self.learned,
+            self.decides, self.judges, budget,
+            holds_back=self._of_classes and self._score is not accuracy,
         )  # fmt: skip
 
     def _seen(self, stage: int, setting: Setting) -> list[TrialRows]:
         """Return the samples of a stage with the features that a setting's kernel and landmarks give."""
         key = stage, setting.view, setting.gamma, setting.n_landmarks
         if self._last is None or self._last[0] != key:
-            choice = replace(self._kernel, **setting.view._asdict(), gamma=setting.gamma)
+            choice = self.kernel_of(setting)
             count = self._count(stage, setting)
             leaves_one = self._splits.cv is None
             samples = self.samples(min(stage, FINE))
@@ -166,8 +259,18 @@ class SampleTrials:
             return False
         if self._data.labelled_rows > TUNING.rows[FINE] or self._work > TUNING.folded:
             return False
-        units = (each.kept if self._groups is None else self._groups[each.kept] for each in self.samples(FINE))
+        units = map(self._units_of, self.samples(FINE))
         return all(map(Splits(TUNING.folds, self._run.seed).divide, units))  # few groups may all be in one fold
+
+    def _judged_apart(self, stage: int) -> bool:
+        """Whether the settings of a stage are compared by rows that no metric knows."""
+        given = self._metric is not None and self._metric.values is not None
+        return not given and self._views[0 if stage == COARSE else -1].metric is not None
+
+    @property
+    def _has_machines(self) -> bool:
+        """Whether each class has its machine."""
+        return len(self._data.class_weights) > 2
 
     @property
     def _of_classes(self) -> bool:
@@ -187,7 +290,7 @@ class SampleTrials:
     @property
     def _has_room(self) -> bool:
         """Whether a trial of the larger sample can have more landmarks than it has."""
-        if len(self._data.class_weights) > 2:  # more machines by more landmarks take longer than all other stages
+        if self._has_machines:  # more machines by more landmarks take longer than all other stages
             return False
         (sample,) = self.samples(FINE)
         count = min(TUNING.more_landmarks, self._most, sample.rows)
@@ -196,7 +299,7 @@ class SampleTrials:
 
 def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun) -> tuple[Setting, float]:
     """Return the best setting for rows in memory, and its score when they are left out one by one."""
-    trials = SampleTrials(data, kernel, run, Splits(None, run.seed))
+    trials = SampleTrials(data, kernel, run, Splits(None, run.seed), axes.views)
     search = trials.search(axes)
     best = search.run().history[search.best]
     return Setting.of(best), best["objective"]

@@ -223,6 +223,11 @@ class LeftOut:
             raise InputError("cv leaves no row to validate by: choose fewer folds, or a larger share.")
         return found
 
+    def without(self, units: Array) -> LeftOut:
+        """Return the rows of other units."""
+        rows = np.flatnonzero(~np.isin(self.units, units))
+        return LeftOut(self.values[:, rows], self.codes[rows], self.weight[rows], self.units[rows])
+
     def scores(self, score: Score) -> Array:
         """Return the scores (settings, q)."""
         return np.array([score(values, self.codes, self.weight) for values in self.values])

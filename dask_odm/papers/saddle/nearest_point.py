@@ -5,8 +5,8 @@ problem  the point of least norm of the polytope ``{Aη − Bξ}`` (`dask_odm.pa
 corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the point of least norm of their affine hull,
          inside their convex hull. A pass gives the point v of the polytope that minimises z·v; it joins the corral, and
          z moves towards the least norm of the larger affine hull; points whose weight gets to zero are dropped.
-factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``. A triangular system adds a column, rotations remove one.
-         Systems are solved with a step of refinement, which squares the error of R
+factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``. A triangular system adds a column, a QR decomposition
+         removes some. Systems are solved with a step of refinement, which squares the error of R
 stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or the hulls overlap:
          ub is at rounding level of the rows' scale, or lb is zero after a few iterations and
          `dask_odm.papers.saddle.feasibility` proves it. Over rows in memory there are a few iterations more, unless the
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg.lapack import dpotrs, dtrtrs
 
 from dask_odm.learning.solution import OnStep, Record, StepLog
-from dask_odm.linalg.jit import compiled
 from dask_odm.papers.saddle.client_hulls import ClientHulls
 from dask_odm.papers.saddle.feasibility import Verdict, lower_bound, settle_overlap
 from dask_odm.papers.saddle.problem import TOUCHING, HullProblem, Vertex
@@ -175,7 +175,7 @@ class CorralState:
 
 @dataclass(eq=False)
 class Corral:
-    """Points and their weights, as in `CorralState`; ``vectors`` and ``factor`` have room for more points.
+    """Points and their weights, as in `CorralState`; ``vectors`` has room for more points.
 
     ``supports`` has a bit for every row in memory and every point: whether the point is made of the row.
     """
@@ -204,7 +204,7 @@ class Corral:
         supports = [np.empty(0, dtype=np.uint8)] * len(state.weights)
         if problem.holds_rows and not forgetful:
             supports = [(problem.vertex(w) if w.any() else problem.start).support() for w in state.vectors[0]]
-        return cls(state.vectors.copy(), state.weights, state.factor.copy(), state.spread, supports, forgetful)
+        return cls(state.vectors.copy(), state.weights, state.factor, state.spread, supports, forgetful)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -231,10 +231,8 @@ class Corral:
 
     def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
         """Return a copy of the corral as a checkpoint."""
-        k = len(self)
-        factor = np.triu(self.factor[:k, :k])
-        arrays = self.vectors[:, :k].copy(), self.weights, factor
-        return CorralState(*arrays, self.spread, lower, passes, memory, list(history))
+        vectors = self.vectors[:, : len(self)].copy()
+        return CorralState(vectors, self.weights, self.factor, self.spread, lower, passes, memory, list(history))
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
         """Add the vertex of a direction, and move the nearest point; return whether it moved.
@@ -246,17 +244,18 @@ class Corral:
             return self._step(vertex)
         k = len(self)
         p = vertex.difference
-        column = self.spread + self.points @ p
-        solve_transposed(self.factor, column)
+        column, _ = dtrtrs(self.factor, self.spread + self.points @ p, trans=1)
         whole = self.spread + float(p @ p)
         left = whole - float(column @ column)
         if left <= 1e-13 * whole:
             return False
-        if k == len(self.factor):
-            self._make_room(2 * k)
+        if k == self.vectors.shape[1]:
+            self.vectors = np.concatenate([self.vectors, np.zeros_like(self.vectors)], axis=1)
         self.vectors[:, k] = direction, p, vertex.points[0]
-        self.factor[:k, k] = column
-        self.factor[k, k] = np.sqrt(left)
+        factor = np.zeros((k + 1, k + 1), order="F")
+        factor[:k, :k] = self.factor
+        factor[:, k] = *column, np.sqrt(left)
+        self.factor = factor
         self.weights = np.append(self.weights, 0.0)
         self.supports.append(vertex.support())
         self._move()
@@ -274,7 +273,6 @@ class Corral:
         positive = self.ends[0]
         moved = z - share * way
         self.vectors[:, 0] = np.zeros_like(z), moved, positive + share * (vertex.points[0] - positive)
-        self.factor[0, 0] = np.sqrt(self.spread + float(moved @ moved))
         return bool((moved != z).any())
 
     def _move(self, dropped: float = 1e-14) -> None:
@@ -298,72 +296,16 @@ class Corral:
     def _affine_weights(self) -> Array:
         """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
         points = self.points
-        u = np.ones(len(self))
-        self._solve(u)
-        error = 1.0 - self.spread * u.sum() - points @ (u @ points)
-        self._solve(error)
+        u, _ = dpotrs(self.factor, np.ones(len(self)))
+        error, _ = dpotrs(self.factor, 1.0 - self.spread * u.sum() - points @ (u @ points))
         u += error
         return u / u.sum()
-
-    def _solve(self, b: Array) -> None:
-        """Solve ``RᵀR x = b``, overwriting b with x."""
-        solve_transposed(self.factor, b)
-        solve_upper(self.factor, b)
 
     def _keep(self, stay: Array) -> None:
         """Keep only the points of the mask ``stay``, and make their weights sum to one again."""
         k = len(self)
-        for removed, i in enumerate(np.flatnonzero(~stay)[::-1]):
-            remove_column(self.factor, k - removed, int(i))
+        self.factor = np.asarray(np.linalg.qr(self.factor[:, stay], mode="r"))
         first = int(np.argmin(stay))  # the first that goes; those before it are in their places
         self.vectors[:, first : stay.sum()] = self.vectors[:, first:k][:, stay[first:]]
         self.supports = [each for each, stays in zip(self.supports, stay, strict=True) if stays]
         self.weights = self.weights[stay] / self.weights[stay].sum()
-
-    def _make_room(self, room: int) -> None:
-        """Grow the buffers to hold ``room`` points."""
-        k = len(self)
-        vectors = np.zeros((3, room, self.vectors.shape[2]))
-        vectors[:, :k] = self.vectors[:, :k]
-        factor = np.zeros((room, room))
-        factor[:k, :k] = self.factor[:k, :k]
-        self.vectors = vectors
-        self.factor = factor
-
-
-@compiled
-def solve_transposed(factor: Array, b: Array) -> None:
-    """Solve ``Rᵀ x = b`` (n,) with R the first n rows and columns of ``factor``, overwriting b with x."""
-    for i in range(b.size):
-        x = b[i] / factor[i, i]
-        b[i] = x
-        for j in range(i + 1, b.size):
-            b[j] -= factor[i, j] * x
-
-
-@compiled
-def solve_upper(factor: Array, b: Array) -> None:
-    """Solve ``R x = b`` (n,) with R the first n rows and columns of ``factor``, overwriting b with x."""
-    for i in range(b.size - 1, -1, -1):
-        s = b[i]
-        for j in range(i + 1, b.size):
-            s -= factor[i, j] * b[j]
-        b[i] = s / factor[i, i]
-
-
-@compiled
-def remove_column(factor: Array, n: int, k: int) -> None:
-    """Remove column ``k`` from the triangular factor of n columns, in place, by rotations."""
-    for i in range(n):
-        for j in range(max(k, i - 1), n - 1):
-            factor[i, j] = factor[i, j + 1]
-    for i in range(k, n - 1):
-        a = factor[i, i]
-        b = factor[i + 1, i]
-        length = np.hypot(a, b)
-        c = a / length
-        s = b / length
-        for j in range(i, n - 1):
-            upper = factor[i, j]
-            lower = factor[i + 1, j]
-            factor[i, j], factor[i + 1, j] = c * upper + s * lower, c * lower - s * upper

@@ -43,7 +43,7 @@ def test_real_values():
     keep, y, weight = RealValues()(block(REAL, WEIGHT))
     assert keep.tolist() == [True, False, True, True, True]
     assert (y[keep].tolist(), weight[keep].tolist()) == ([0.5, -2.0, 0.0, 7.0], [1.0, 2.0, 4.0, 3.0])
-    assert RealValues()(block(REAL))[2].tolist() == [1.0] * 5
+    assert RealValues()(block(REAL))[2].tolist() == [1.0, 0.0, 1.0, 1.0, 1.0]
 
 
 def test_columns_of_all_rows_are_the_stores_own():

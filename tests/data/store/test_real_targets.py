@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
+from scipy.sparse import csr_array
 
-from dask_odm.data.store.layout import crc32c
+from dask_odm.data.store.layout import STORE_CHUNK_BYTES, crc32c, rows_of_chunk
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from data.stores import CHUNK, ROWS, made_up_rows, rewrite_y, write_store
+from small_stores import forge
 
 
 def real_store(path: Path, *, weight: bool = True, compression: str | None = None, coded: int = 0) -> Store:
@@ -74,6 +77,73 @@ def test_an_infinite_target_is_damage(tmp_path):
     Path(store.path, "y/c/1").write_bytes(data + crc32c(data).to_bytes(4, "little"))
     with pytest.raises(StoreError, match="chunk 1"):
         store.read_columns(1)
+
+
+# Several targets --------------------------------------------------------------------------------------------
+
+
+def several_store(path: Path, y: np.ndarray, form=np.asarray, **options) -> Store:
+    X, _, weight = made_up_rows()
+    with StoreWriter(path, **options) as writer:
+        for start in range(0, ROWS, 130):
+            rows = slice(start, start + 130)
+            writer.append(form(X[rows]), y[rows], weight[rows])
+        return writer.finish()
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_several_targets_of_a_row_are_kept(tmp_path, form, compression):
+    y = np.stack([targets(), np.arange(ROWS) + 0.5, np.ones(ROWS)], axis=1)
+    store = several_store(tmp_path / "a.zarr", y, form, compression=compression, chunk_rows=300)
+    known = ~np.isnan(y).any(axis=1)
+    assert (store.targets, store.known_rows, store.y_kind, store.facts.labels) == (3, known.sum(), "real", ())
+    np.testing.assert_array_equal(store.read_column("y"), y)
+    np.testing.assert_array_equal(store.read_rows([400, 3]).y, y[[400, 3]])
+    assert known[np.isin(y[:, 1], store.sample(50)[1][:, 1])].all()
+    one = store.of_target(1)
+    np.testing.assert_array_equal(one.read_column("y"), np.where(known, y[:, 1], np.nan))
+    assert (one.targets, one.token == store.token) == (0, False)
+    store.verify()
+    found = zarr.open_group(store.path, mode="r")["y"]
+    assert (found.shape, found.metadata.dimension_names) == ((ROWS, 3), ("sample", "target"))
+
+
+def test_a_matrix_of_labels_is_known_as_such(tmp_path):
+    _, _, weight = made_up_rows()
+    y = np.random.default_rng(0).integers(0, 2, (ROWS, 2)).astype(float)
+    y[5, 1] = np.nan
+    known = np.arange(ROWS) != 5
+    store = several_store(tmp_path / "a.zarr", y)
+    assert "2 labels a row" in repr(store)
+    for i in range(2):
+        one = store.of_target(i, as_label=True)
+        codes = np.where(known, y[:, i], -1).astype(np.int8)
+        np.testing.assert_array_equal(one.read_column("y"), codes, strict=True)
+        assert (one.classes, one.class_counts) == ((0, 1), tuple(np.bincount(codes[known])))
+        np.testing.assert_allclose(one.class_weights_total(), np.bincount(codes[known], weight[known]))
+
+
+@pytest.mark.parametrize("wrong", [[], [{}, {}], "all"])
+def test_impossible_facts_of_labels(tmp_path, wrong):
+    store = several_store(tmp_path / "a.zarr", np.zeros((ROWS, 2)))
+    rewrite_y(store, lambda held: held.update(labels=held["labels"][:1] if wrong == [] else wrong))
+    with pytest.raises(StoreError, match=r"file 'y/zarr.json': no known targets"):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize("wrong", [{"targets": 1}, {"targets": -2}, {"targets": 2.0}, {"y_dtype": "int8"}])
+def test_impossible_numbers_of_targets(tmp_path, wrong):
+    store = several_store(tmp_path / "a.zarr", np.zeros((ROWS, 2)))
+    forge(store.path, lambda manifest: manifest["layout"].update(wrong))
+    with pytest.raises(StoreError):
+        Store.open(store.path)
+
+
+def test_chunks_of_many_targets_keep_their_bounds(tmp_path):
+    assert rows_of_chunk(None, 1, "float32", 1000) == STORE_CHUNK_BYTES // 8000
+    with StoreWriter(tmp_path / "a.zarr", chunk_rows=100_000) as writer, pytest.raises(InputError, match="chunk_rows"):
+        writer.append(csr_array((3, 5)), np.zeros((3, 400)))
 
 
 # Weights of classes ---------------------------------------------------------------------------------------

@@ -9,9 +9,6 @@ from sklearn.datasets import load_iris
 from dask_odm.papers.saddle.feasibility import lower_bound
 from dask_odm.papers.saddle.nearest_point import (
     find_nearest_point,
-    remove_column,
-    solve_transposed,
-    solve_upper,
 )
 from hull_problems import distance_by_slsqp, hulls
 
@@ -80,22 +77,6 @@ def test_hulls_that_overlap_end_at_once(streamed):
     assert found.lower == 0
     assert found.upper < 1e-15
     assert len(found.history) < 60
-
-
-def test_a_column_goes_from_a_factor_and_systems_are_solved_by_it():
-    A = np.random.default_rng(0).standard_normal((9, 6))
-    R = np.linalg.qr(A, mode="r")
-    for k in range(6):
-        buffer = np.full((8, 8), 7.0)  # has room
-        buffer[:6, :6] = R
-        remove_column(buffer, 6, k)
-        rest, others = np.triu(buffer[:5, :5]), np.delete(A, k, axis=1)
-        np.testing.assert_allclose(rest.T @ rest, others.T @ others, atol=1e-12)
-        one, other = np.arange(5.0), np.arange(5.0)
-        solve_transposed(buffer, one)
-        solve_upper(buffer, other)
-        np.testing.assert_allclose(rest.T @ one, np.arange(5.0), atol=1e-12)
-        np.testing.assert_allclose(rest @ other, np.arange(5.0), atol=1e-12)
 
 
 def test_no_direction_has_no_bound():
