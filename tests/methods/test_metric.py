@@ -16,6 +16,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.csr_rows import CSRRows
+from dask_odm.methods.cells.choosing import gamma_of_cells
 from dask_odm.methods.metric import gradients, learn_metric
 from dask_odm.solvers import Cells, Landmark
 
@@ -159,6 +160,29 @@ def test_a_gamma_of_the_user_is_kept():
     X, y, *_ = relevant(300, 4, lambda X: X[:, 0] > 0)
     model = ODMClassifier(gamma=0.07, metric=Metric("diagonal", rounds=1), random_state=0).fit(X, y)
     assert model.gamma_ == model._model.kernel.gamma == 0.07
+
+
+def test_laplacian_cells_have_the_metric_of_rbf_and_a_gamma_of_their_own():
+    """Few landmarks follow a Laplacian kernel badly, and none a γ that cells can have."""
+    X, y, *_ = relevant(600, 4, lambda X: np.sin(6.0 * X[:, 0]) > 0)
+    one = {"metric": Metric(rounds=1), "solver": Cells(150), "random_state": 0}
+    rbf, laplacian = (ODMClassifier(kernel, **one).fit(X, y) for kernel in ("rbf", "laplacian"))
+    np.testing.assert_array_equal(laplacian._model.scaling.factor, rbf._model.scaling.factor)
+    given = ODMClassifier("laplacian", gamma=0.07, **one).fit(X, y)
+    np.testing.assert_array_equal(given._model.scaling.factor, rbf._model.scaling.factor)
+    assert given.gamma_ == given._model.kernel.gamma == 0.07
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_cells_take_a_larger_gamma_where_labels_change_often(narrow):
+    X, *_ = relevant(1500, 2, lambda X: X[:, 0])
+    y = np.sin(12.0 * X[:, 0]) if narrow else X[:, 0] + np.random.default_rng(1).normal(size=len(X))
+    model = ODMClassifier(solver=Cells(300), random_state=0)
+    run = FitRun.of(model)
+    data = MemoryData.of(run, X, np.where(y > 0, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    fit = model._settings(run).for_data(data)
+    found = gamma_of_cells(data, replace(fit, kernel=replace(fit.kernel, gamma=0.5)))
+    assert found >= 4.0 if narrow else found <= 1.0
 
 
 def test_a_given_metric_is_taken_as_it_is():

@@ -218,7 +218,7 @@ class SampleTrials:
         return Search(
             axes, self.scores, self.splits, self.goes_on, resume, on_state, self.learned,
             self.decides, self.judges, budget,
-            holds_back=self._of_classes and self._score is not accuracy, compares=not self._many,
+            holds_back=self._of_classes and self._score is not accuracy,
         )  # fmt: skip
 
     def _seen(self, stage: int, setting: Setting) -> list[TrialRows]:
