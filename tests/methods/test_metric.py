@@ -75,8 +75,10 @@ def gain(model, rows):
         ("rbf", "standard", lambda X: X[:, 0] * X[:, 1] > 0),  # neither column says anything alone
         ("laplacian", "standard", lambda X: X[:, 0] ** 2 + X[:, 1] ** 2 > 1.4),
         ("rbf", "ranks", lambda X: np.exp(X[:, 0]) + np.exp(X[:, 1]) > 2),
+        ("laplacian", "ranks", lambda X: (X[:, 0] > 0.3) | (X[:, 1] > 0.6)),
+        ("rbf", "minmax", lambda X: X[:, 1] > np.sin(2.0 * X[:, 0])),
     ],
-    ids=["sum", "product", "ring", "warped"],
+    ids=["sum", "product", "ring", "warped", "steps", "wave"],
 )
 def test_columns_that_matter_are_found_among_others(kernel, scale, labels):
     model = ODMClassifier(kernel, scale=scale, metric="diagonal", solver="exact", random_state=0)
@@ -84,6 +86,16 @@ def test_columns_that_matter_are_found_among_others(kernel, scale, labels):
     assert set(np.argsort(-model.feature_importances_)[:2]) == {0, 1}
     assert model.feature_importances_[:2].sum() > 0.5
     np.testing.assert_allclose(model.feature_importances_.sum(), 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", [lambda Z: Z[:, 0] * Z[:, 1] > 0, lambda Z: (Z**2).sum(axis=1) > 1.4])
+def test_a_full_metric_finds_two_turned_directions_of_many(labels):
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))[0][:, :2]
+    model = ODMClassifier(metric="full", solver="exact", random_state=0)
+    assert gain(model, relevant(800, 10, lambda X: labels(X @ turn))) > 0.03
+    along = np.linalg.svd(model._model.scaling.matrix * model._model.scaling.factor)[2][:2]
+    assert np.linalg.svd(along @ turn)[1].min() > 0.9
 
 
 def test_two_columns_of_two_hundred_are_found():
