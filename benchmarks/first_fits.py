@@ -3,8 +3,8 @@
     python benchmarks/first_fits.py [--rows 1000] [--cases float64 float32 …]
 
 A process of its own, with an empty folder for compiled code, learns made-up rows of the default settings: float64, then
-float32, then 26 classes of either, then five times the rows. Each is fitted twice; the second fit has nothing to
-compile. A loop's seconds are without those of the loops that it calls.
+float32, then 26 classes of either, then five and twenty times the rows. Each is fitted twice; the second fit has
+nothing to compile. A loop's seconds are without those of the loops that it calls.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dask_odm import ODMClassifier
 
 FEATURES = 20
 CASES = {"float64": 1, "float32": 1, "26 float64": 2, "26 float32": 2, "more float64": 5, "more float32": 5}
+CASES |= {"many float64": 20, "many float32": 20}  # landmarks, beside which cells are tried
 
 
 class Compilations(event.Listener):

@@ -9,7 +9,8 @@ most as a multiple of SVC's. With ``--figure flat.png`` and matplotlib it draws 
 
 Sets are those of `cells` and `many_classes`, and ``text`` is made up; at most ``--rows`` rows are learned from. SVC has
 C = λ/(2n), for linear solvers it is LinearSVC. Solvers are named as in `cells` (``landmarks:1000``, ``cells:4000``,
-``exact``, ``auto``), or by their word in `ODMClassifier` (``sodm``, ``cascade``; linear: ``newton``, ``dsvrg``).
+``exact``, ``auto``), or by their word in `ODMClassifier` (``sodm``, ``cascade:4`` of 4 partitions;
+linear: ``newton``, ``dsvrg``).
 ``mnp``, ``gilbert`` and ``saddle`` are hulls with ``alpha = n/λ``, at most 1, ``ridge`` and ``kernel-ridge`` have
 ``lam = n/λ``. Each fit is made in a process of its own, after one of a few rows that compiles, and ended after
 ``--limit`` seconds. Fits of less than a second are repeated twice, and the least is shown. Steps and passes are sums
@@ -50,6 +51,7 @@ LAMS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 1e4)
 JUDGED = (0.1, 1000.0)  # least and largest λ/n of the table of how even seconds are
 LINEAR = ("newton", "dsvrg", "svrg", "csvrg", "mnp", "gilbert", "saddle", "ridge")
 HULLS = ("mnp", "gilbert", "saddle")
+TREES = {"sodm": odm.solvers.SODM, "cascade": odm.solvers.Cascade, "dip": odm.solvers.DiP, "dc": odm.solvers.DC}
 HEAD = ("data", "rows × features", "solver", "γ / good", "λ/n", "seconds", "CPU s", "steps", "passes", "gap",
         "accuracy", "SVC, s", "SVC, CPU s", "SVC, accuracy")  # fmt: skip
 EVEN_HEAD = ("data", "solver", "γ / good", "fits", "slowest / median CPU s", "most / SVC's CPU s")
@@ -88,7 +90,8 @@ def model_of(solver: str, gamma: float, share: float, n: int, tol: float) -> Any
     if solver == "kernel-ridge":
         return odm.MDDKernelRidge(lam=1.0 / share, gamma=gamma, n_landmarks=1000, scale=None, random_state=0)
     kernel: dict[str, Any] = {"kernel": "linear"} if solver in LINEAR else {"gamma": gamma}
-    chosen = solver_of(solver) if ":" in solver else solver
+    kind, *size = solver.split(":")
+    chosen = TREES[kind](n_partitions=int(*size)) if size and kind in TREES else solver_of(solver) if size else solver
     common: dict[str, Any] = {"theta": 0.1, "upsilon": 0.2, "scale": None, "random_state": 0}
     return odm.ODMClassifier(solver=chosen, lam=share * n, tol=tol, **kernel, **common)
 

@@ -19,7 +19,7 @@ from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
-from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, range_facts
+from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, coverage_facts, range_facts
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
@@ -122,14 +122,14 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     scorer that does not suit the classes, and one of probabilities if the model has none, or learned pairs of classes.
     """
     scorers = scorers_of(scoring)
-    values, codes, weight = model._values_of_labelled(store.path, None, None)
-    if not hasattr(model, "classes_"):
-        numbers = NumberScoring(scorers, RealValues())(values, codes, np.ones(len(codes)) if weight is None else weight)
-        return dict(zip(scorers, numbers.tolist(), strict=True))
-    link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
-    threshold = getattr(model, "threshold_", 0.0)
-    found = Scoring(scorers, model.classes_, threshold, link, fits=False, lacking=model._model.lacking)
-    return dict(zip(scorers, found(values, codes, weight).tolist(), strict=True))
+    values, y, weight = model._values_of_labelled(store.path, None, None)
+    score: Any = NumberScoring(scorers, RealValues())
+    if hasattr(model, "classes_"):
+        link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
+        threshold = getattr(model, "threshold_", 0.0)
+        score = Scoring(scorers, model.classes_, threshold, link, fits=False, lacking=model._model.lacking)
+    found = score(values, y, np.ones(len(y)) if weight is None else weight)
+    return dict(zip(scorers, found.tolist(), strict=True))
 
 
 def compare(model: Any, store: Store) -> Evaluation | Errors | Together:
@@ -181,30 +181,26 @@ class Together:
         name = min(each, key=lambda name: each[name].get("r2", each[name].get("auc") or 1.0))
         return name, self.each[name]
 
-    def lines(self) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Return head and rows of a table, with a line for each label or target."""
-        facts = list(self.facts()["each"].values())
-        if "accuracy" in facts[0]:
-            head = ["label", "rows with it", "precision", "recall", "area under the ROC curve"]
-            columns: list[Any] = [[int(one.counts.sum(axis=1)[1]) for one in self.each.values()]]
-            columns += [[told[score]["1"] for told in facts] for score in ("precision", "recall")]
-            columns.append([told["auc"] for told in facts])
-            if self.thresholds is not None:
-                head.append("boundary moved by")
-                columns.append(self.thresholds.tolist())
-        else:
-            scores = {"r2": "R²", "rmse": "root mean squared error", "mean_absolute_error": "mean absolute error"}
-            head = ["target", *scores.values()]
-            columns = [[told[score] for told in facts] for score in scores]
-            for share in facts[0].get("intervals", ()):
-                head.append(f"targets in their interval for {float(share):.0%}")
-                columns.append([told["intervals"][share]["held"] for told in facts])
-        return head, list(zip(map(short, self.each), *columns, strict=True))
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines of a table, one for each label or target, by the names of its columns."""
+        found: list[dict[str, Any]] = []
+        for i, (name, told) in enumerate(self.facts()["each"].items()):
+            if "accuracy" in told:
+                line = {"label": short(name), "rows with it": int(self.each[name].counts.sum(axis=1)[1])}
+                line |= {score: told[score]["1"] for score in ("precision", "recall")}
+                line |= {"area under the ROC curve": told["auc"]}
+                line |= {} if self.thresholds is None else {"boundary moved by": float(self.thresholds[i])}
+            else:
+                line = {"target": short(name), "R²": told["r2"], "root mean squared error": told["rmse"]}
+                line |= {"mean absolute error": told["mean_absolute_error"]}
+                each = told.get("intervals", {}).items()
+                line |= {f"targets in their interval for {float(share):.0%}": facts["held"] for share, facts in each}
+            found.append(line)
+        return found
 
     def table(self) -> str:
         """Return the lines as text."""
-        head, rows = self.lines()
-        return pd.DataFrame(rows, columns=head).to_string(index=False)
+        return pd.DataFrame(self.lines()).to_string(index=False)
 
 
 def _together(model: Any, store: Store) -> Together:
@@ -360,12 +356,7 @@ class Evaluation:
 
     def set_facts(self) -> dict[str, dict[str, float]]:
         """Return how many rows' sets hold their class, how many classes they have, and how many are empty."""
-        names = ("held", "size", "empty")
-        return {
-            f"{coverage:g}": dict(zip(names, (sums[1:] / sums[0]).tolist(), strict=True))
-            for coverage, sums in self.sets.items()
-            if sums[0] > 0
-        }
+        return coverage_facts(self.sets, ("held", "size", "empty"))
 
     def facts(self) -> dict[str, Any]:
         """Return all results as plain values."""

@@ -64,12 +64,10 @@ def maps_of(model: Any, X: Any) -> dict[str, CubeMap]:
     of_classes = hasattr(model, "classes_")
     (scores,) = computed(model.decision_function(some) if of_classes else model.predict(some))
     several = scores.ndim > len(sizes)
-    if not of_classes and not several:
-        return {"Map": CubeMap(scores, None, [], step)}
     if not of_classes or hasattr(model, "multilabel_"):
         last = scores.dims[-1]
-        each = {f"Map of {j}": scores.isel({last: j}, drop=True) for j in range(scores.sizes[last])}
-        return {name: _map_of_one(values, of_classes, step) for name, values in each.items()}
+        each = {f"Map of {j}": scores.isel({last: j}, drop=True) for j in range(scores.sizes[last] if several else 0)}
+        return {name: _map_of_one(values, of_classes, step) for name, values in (each or {"Map": scores}).items()}
     found = scores.to_numpy()
     missing = np.isnan(found).any(axis=-1) if several else np.isnan(found)
     flat = np.nan_to_num(found).reshape(-1, *found.shape[len(sizes) :])

@@ -233,7 +233,7 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     store = rows.store
     most = None if importance else MOST_VALUES // rows.features**2
     most = None if most is None or most >= store.rows else most
-    same = isinstance(found, Errors) and not found.varies  # of which R² tells nothing
+    same = isinstance(found, Errors) and not found.variance  # of which R² tells nothing
     possible = rows.importance is not None and not same
     needed = possible and (most is None or most >= FEWEST_ROWS) if importance is None else importance
     yield from scores(model, found, store)

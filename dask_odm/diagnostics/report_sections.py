@@ -224,7 +224,8 @@ def of_each(found: Together) -> Iterable[str]:
     name, worst = found.worst()
     of_labels = isinstance(worst, Evaluation)
     yield heading("By label" if of_labels else "By target")
-    yield table(*found.lines())
+    lines = found.lines()
+    yield table(list(lines[0]), [list(line.values()) for line in lines])
     yield f"<p>The worst is {safe(short(name))}.</p>"
     yield from (picture(lambda: plot_roc(worst)),) if of_labels else of_numbers(worst)
 

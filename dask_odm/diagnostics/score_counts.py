@@ -7,7 +7,7 @@ order. The area under the curve is exact except for pairs of rows within a bin, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,10 +140,7 @@ class Errors:
     def facts(self) -> dict[str, Any]:
         """Return all results as plain values; ``r2`` is the share of the targets' variance that is explained."""
         error, size, square = self.moments.result().mean[1:].tolist() if self.rows else [math.nan] * 3
-        spread = self._variance()
-        held = {f"{coverage:g}": sums[1:] / sums[0] for coverage, sums in self.intervals.items() if sums[0] > 0}
-        # how many rows' intervals hold their target, and how wide they are on average
-        told = {name: dict(zip(("held", "width"), each.tolist(), strict=True)) for name, each in held.items()}
+        spread = self.variance
         return {
             "rows": self.rows,
             "r2": 1.0 - square / spread if spread > 0 else float(square == 0),
@@ -151,22 +148,26 @@ class Errors:
             "mean_absolute_error": size,
             "mean_error": error,
             "unlabelled_rows": self.unlabelled,
-            **({"intervals": told} if self.intervals else {}),
+            # by coverage, how many rows' intervals hold their target, and how wide they are on average
+            **({"intervals": coverage_facts(self.intervals, ("held", "width"))} if self.intervals else {}),
             **({"targets": range_facts(self.moments)} if self.rows else {}),
         }
 
     @property
-    def varies(self) -> bool:
-        """Whether targets differ."""
-        return self._variance() > 0
-
-    def _variance(self) -> float:
+    def variance(self) -> float:
+        """Weighted variance of the targets."""
         return float(self.moments.result().variance[0]) if self.rows else 0.0
 
     def table(self) -> str:
         """Return one line with the root mean squared error and that of predicting the mean."""
-        spread = math.sqrt(self._variance()) if self.rows else math.nan
+        spread = math.sqrt(self.variance) if self.rows else math.nan
         return f"root mean squared error {self.facts()['rmse']:.6g}, by the mean alone {spread:.6g}"
+
+
+def coverage_facts(sums: Mapping[float, Array], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return means by name for each coverage, from the weight of all rows and weighted sums."""
+    told = {f"{coverage:g}": each[1:] / each[0] for coverage, each in sums.items() if each[0] > 0}
+    return {coverage: dict(zip(names, means.tolist(), strict=True)) for coverage, means in told.items()}
 
 
 def range_facts(values: StatisticsAccumulator) -> dict[str, float]:

@@ -36,27 +36,17 @@ Scorer = Callable[..., float]  # of an estimator, its rows, their labels and per
 class KnownValues(ClassifierMixin, BaseEstimator):
     """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
 
-    ``link`` makes probabilities of the values before a ``threshold`` was taken off. Classes with the codes ``lacking``
-    had no row. If a row may have several ``labels``, these are the columns of the values.
+    ``scoring`` has its classes, and ``link`` makes probabilities. If a row may have several ``labels``, these are the
+    columns of the values.
     """
 
-    def __init__(
-        self,
-        values: Array,
-        classes: Array,
-        link: Callable[[], Array],
-        threshold: Any = 0.0,
-        lacking: tuple[int, ...] = (),
-        labels: bool = False,
-    ) -> None:
+    def __init__(self, values: Array, scoring: Scoring, link: Callable[[], Array], labels: bool) -> None:
         self.values = values
-        self.classes = classes
+        self.scoring = scoring
         self.link = link
-        self.threshold = threshold
-        self.lacking = lacking
         self.labels = labels
         # of labels as scikit-learn's `MultiOutputClassifier` has them
-        self.classes_ = [np.arange(2)] * len(classes) if labels else classes
+        self.classes_ = [np.arange(2)] * values.shape[1] if labels else scoring.classes
 
     def decision_function(self, X: Any) -> Array:
         """Return the decision values of rows."""
@@ -64,15 +54,15 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """Return the labels of rows."""
-        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.classes)
+        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.scoring.classes)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
-        more = self.link(), self.threshold
+        more = self.link(), self.scoring.threshold
         if self.labels:
             return of_labels(self.values[X], *more)
-        if self.lacking:
-            return answers_of_all(self.values[X], probabilities, self.lacking, 0.0, True, *more)
+        if self.scoring.lacking:
+            return answers_of_all(self.values[X], probabilities, self.scoring.lacking, 0.0, True, *more)
         return probabilities(self.values[X], *more)
 
 
@@ -115,7 +105,7 @@ class Scoring:
             shares = np.repeat(weight, values.shape[1]) if several else weight
             return fit_link(values.ravel() + self.threshold, positive.ravel(), shares)
 
-        known = KnownValues(values, self.classes, link, self.threshold, self.lacking, labels)
+        known = KnownValues(values, self, link, labels)
         needs = f"of {len(np.unique(codes))} classes: it needs rows of every class"
         return _scores(self.scorers, known, codes if labels else self.classes[codes], weight, needs)
 

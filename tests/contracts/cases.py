@@ -220,6 +220,16 @@ CASES = [
     odm("cells", settings={"solver": Cells(40), **kernel}, without=MEDIANS),
     odm("cells on ranks", settings={"solver": Cells(40), **kernel, "scale": "ranks"}, without=MEDIANS),
     odm("ranks", settings={"solver": Landmark(200), **kernel, "scale": "ranks"}),
+    Case(
+        "search, metric",
+        ODMClassifierCV,
+        "odm-cv",
+        settings={**GRID, "metric": "diagonal"},
+        other={},
+        rows=across,
+        tol=1e-2,
+        without=TRIALS | HELD,
+    ),
     odm("metric", settings={"solver": Landmark(200), **kernel, "metric": Metric(rounds=1)}, rows=across, without=HELD),
     odm(
         "cells by a matrix",

@@ -16,6 +16,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.csr_rows import CSRRows
+from dask_odm.methods.cells.choosing import gamma_of_cells
 from dask_odm.methods.metric import gradients, learn_metric
 from dask_odm.solvers import Cells, Landmark
 
@@ -74,8 +75,10 @@ def gain(model, rows):
         ("rbf", "standard", lambda X: X[:, 0] * X[:, 1] > 0),  # neither column says anything alone
         ("laplacian", "standard", lambda X: X[:, 0] ** 2 + X[:, 1] ** 2 > 1.4),
         ("rbf", "ranks", lambda X: np.exp(X[:, 0]) + np.exp(X[:, 1]) > 2),
+        ("laplacian", "ranks", lambda X: (X[:, 0] > 0.3) | (X[:, 1] > 0.6)),
+        ("rbf", "minmax", lambda X: X[:, 1] > np.sin(2.0 * X[:, 0])),
     ],
-    ids=["sum", "product", "ring", "warped"],
+    ids=["sum", "product", "ring", "warped", "steps", "wave"],
 )
 def test_columns_that_matter_are_found_among_others(kernel, scale, labels):
     model = ODMClassifier(kernel, scale=scale, metric="diagonal", solver="exact", random_state=0)
@@ -83,6 +86,16 @@ def test_columns_that_matter_are_found_among_others(kernel, scale, labels):
     assert set(np.argsort(-model.feature_importances_)[:2]) == {0, 1}
     assert model.feature_importances_[:2].sum() > 0.5
     np.testing.assert_allclose(model.feature_importances_.sum(), 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", [lambda Z: Z[:, 0] * Z[:, 1] > 0, lambda Z: (Z**2).sum(axis=1) > 1.4])
+def test_a_full_metric_finds_two_turned_directions_of_many(labels):
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))[0][:, :2]
+    model = ODMClassifier(metric="full", solver="exact", random_state=0)
+    assert gain(model, relevant(800, 10, lambda X: labels(X @ turn))) > 0.03
+    along = np.linalg.svd(model._model.scaling.matrix * model._model.scaling.factor)[2][:2]
+    assert np.linalg.svd(along @ turn)[1].min() > 0.9
 
 
 def test_two_columns_of_two_hundred_are_found():
@@ -147,6 +160,29 @@ def test_a_gamma_of_the_user_is_kept():
     X, y, *_ = relevant(300, 4, lambda X: X[:, 0] > 0)
     model = ODMClassifier(gamma=0.07, metric=Metric("diagonal", rounds=1), random_state=0).fit(X, y)
     assert model.gamma_ == model._model.kernel.gamma == 0.07
+
+
+def test_laplacian_cells_have_the_metric_of_rbf_and_a_gamma_of_their_own():
+    """Few landmarks follow a Laplacian kernel badly, and none a γ that cells can have."""
+    X, y, *_ = relevant(600, 4, lambda X: np.sin(6.0 * X[:, 0]) > 0)
+    one = {"metric": Metric(rounds=1), "solver": Cells(150), "random_state": 0}
+    rbf, laplacian = (ODMClassifier(kernel, **one).fit(X, y) for kernel in ("rbf", "laplacian"))
+    np.testing.assert_array_equal(laplacian._model.scaling.factor, rbf._model.scaling.factor)
+    given = ODMClassifier("laplacian", gamma=0.07, **one).fit(X, y)
+    np.testing.assert_array_equal(given._model.scaling.factor, rbf._model.scaling.factor)
+    assert given.gamma_ == given._model.kernel.gamma == 0.07
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_cells_take_a_larger_gamma_where_labels_change_often(narrow):
+    X, *_ = relevant(1500, 2, lambda X: X[:, 0])
+    y = np.sin(12.0 * X[:, 0]) if narrow else X[:, 0] + np.random.default_rng(1).normal(size=len(X))
+    model = ODMClassifier(solver=Cells(300), random_state=0)
+    run = FitRun.of(model)
+    data = MemoryData.of(run, X, np.where(y > 0, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    fit = model._settings(run).for_data(data)
+    found = gamma_of_cells(data, replace(fit, kernel=replace(fit.kernel, gamma=0.5)))
+    assert found >= 4.0 if narrow else found <= 1.0
 
 
 def test_a_given_metric_is_taken_as_it_is():

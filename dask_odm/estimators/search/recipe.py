@@ -27,6 +27,7 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
+from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.recipe import sampled
@@ -97,7 +98,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         chosen = fit.classifier(view)
         ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     axes = axes_of(
-        data, fit.kernel, views, fit.landmarks, in_cells=in_cells,
+        data, replace(fit.kernel, metric=None), views, fit.landmarks, in_cells=in_cells,
         gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
     )  # fmt: skip
     if each:
@@ -116,10 +117,10 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
-        stretch, scale = trials.metric_of_cells(setting)
         kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
-        fit = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
-        trained = train_search(data, replace(fit, run=run, scale=scale, metric=None, stretch=stretch), narrow)
+        cells = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
+        stretches = trials.metrics_of_cells(setting) if kernels else {}
+        trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)
         trained.attributes.update(trials.of_metric(setting))
         return trained
     trained = trials.trained(setting, why)
@@ -164,8 +165,8 @@ class _Trials(SampleTrials):
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
         found |= self.seen_by(setting, told=self._told)
-        if self._fit.stretch is not None:
-            found["metric"] = Metric(values=self._fit.stretch.values.tolist())
+        if (stretch := self._fit.stretches.get(setting.scale)) is not None:
+            found["metric"] = Metric(values=stretch.values.tolist())
         if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
         if setting.n_landmarks is not None:
@@ -262,22 +263,32 @@ class _Trials(SampleTrials):
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
         return suits_narrow_cells(ODM.suited(choice, self._data, fit), self._data, fit, found)
 
-    def metric_of_cells(self, setting: Setting) -> tuple[Stretch | None, str | None]:
-        """Return the metric of cells, learned with the best setting over landmarks, and the scaling that it is of.
+    def kernel_of(self, setting: Setting) -> KernelChoice:
+        kernel = super().kernel_of(setting)
+        stretches = self._fit.stretches
+        return replace(kernel, metric=stretches.get(setting.scale)) if stretches else kernel
 
-        That scaling is taken by which landmarks with a metric lose least on held-out rows.
+    def metrics_of_cells(self, setting: Setting) -> dict[str | None, Stretch | None]:
+        """Return the metric of cells for each scaling, learned with the best setting over landmarks.
+
+        Landmarks follow RBF, by which it is learned for every kernel.
         """
-        if setting.kernel not in SCALES:
-            return None, setting.scale
+        asked = Metric() if self._fit.metric == "auto" else self._fit.metric
+        asked = Metric(asked) if isinstance(asked, str) else asked
+        scales = dict.fromkeys(view.scale for view in self._views)
+        if asked is None:
+            return {}
+        if asked.values is not None:
+            return dict.fromkeys(scales, Stretch.of(asked.values, self._data.features))
         band = setting.share, setting.upsilon, setting.theta
-        views = views_of(replace(self._fit, kernels=(RBF.name,), metric=None), BUDGETS[self._fit.budget], self._data)
-        kernels = [replace(self._kernel, **view._asdict(), gamma="scale") for view in views]
-        try:
-            found = [learn_metric(self._data, kernel, band, Metric(), self._run) for kernel in kernels]
-        except MemoryLimitError:
-            return None, setting.scale
-        best = min(found, key=lambda each: each.loss)
-        return best.metric, kernels[found.index(best)].scale
+        found = {}
+        for scale in scales:
+            kernel = replace(self._kernel, kernel=RBF.name, scale=scale, gamma="scale")
+            try:
+                found[scale] = learn_metric(self._data, kernel, band, asked, self._run).metric
+            except MemoryLimitError:
+                return {}
+        return found
 
     def trained(self, setting: Setting, why: str = "") -> Trained:
         """Train all rows with a setting; ``why`` says why its solver was taken."""

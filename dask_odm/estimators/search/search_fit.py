@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -238,7 +238,7 @@ class SearchFit:
     scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
     classes: Array | None = None
     groups: Array | None = None  # that are left out one by one, (n,)
-    stretch: Stretch | None = None  # metric that cells have with every kernel
+    stretches: Mapping[str | None, Stretch | None] = field(default_factory=dict)  # of cells, for each scaling
 
     @property
     def left_out(self) -> Array | None:
@@ -254,7 +254,7 @@ class SearchFit:
         return Scoring(self.scorers, self.classes)
 
     def identity(self) -> dict[str, Any]:
-        others = ("run", "first", "solvers", "scorers", "classes", "groups", "stretch")
+        others = ("run", "first", "solvers", "scorers", "classes", "groups", "stretches")
         plain = {name: value for name, value in vars(self).items() if name not in others}
         if self.scorers is not None:
             told = {name: repr(scorer) for name, scorer in self.scorers.items()}
@@ -274,7 +274,8 @@ class SearchFit:
     @property
     def kernel(self) -> KernelChoice:
         """Kernel of the first of all settings."""
-        return replace(self.first._settings(self.run).kernel, metric=self.stretch)
+        kernel = self.first._settings(self.run).kernel
+        return replace(kernel, metric=self.stretches.get(kernel.scale))
 
     def seen_by(self, view: View) -> SearchFit:
         """Return the settings with the first of all views."""

@@ -294,10 +294,6 @@ class RowLosses:
         targets = None if self.targets is None else self.targets[index]
         return replace(self, y=self.y[index], weight=self.weight[index], targets=targets)
 
-    def with_lam(self, lam: float) -> RowLosses:
-        """Return the same losses, weighed by another λ."""
-        return replace(self, settings=replace(self.settings, lam=lam))
-
     @cached_property
     def low(self) -> Array | float:
         """Lower end of the band of margins that cost nothing, of all rows or (n,)."""

@@ -159,10 +159,10 @@ def span_products(K: Array, curvatures: Array, P: Array, out: Array) -> None:
 
 
 @compiled
-def span_images(K: Array, dual: Array, out: Array) -> None:
-    """Add ``uᵀ K`` to the rows of ``out`` (k, r), for each column u of ``dual`` (n, k); zeros are skipped."""
-    for i in range(K.shape[0]):
-        row = K[i]
+def span_images(K: Array, dual: Array, out: Array, index: Array | None = None) -> None:
+    """Add ``uᵀ K[index]`` to the rows of ``out`` (k, r), for each column u of ``dual`` (n, k); zeros are skipped."""
+    for i in range(dual.shape[0]):
+        row = K[i] if index is None else K[index[i]]
         for k in range(dual.shape[1]):
             u = dual[i, k]
             if u != 0.0:
@@ -172,10 +172,10 @@ def span_images(K: Array, dual: Array, out: Array) -> None:
 
 
 @compiled
-def span_scores(K: Array, a: Array, out: Array) -> None:
-    """Write ``K a`` to ``out``."""
-    for i in range(K.shape[0]):
-        row = K[i]
+def span_scores(K: Array, a: Array, out: Array, index: Array | None = None) -> None:
+    """Write ``K[index] a`` to ``out``; all rows without an index."""
+    for i in range(out.size):
+        row = K[i] if index is None else K[index[i]]
         total = 0.0
         for j in range(row.size):
             total += row[j] * a[j]

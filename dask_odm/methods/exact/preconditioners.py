@@ -22,8 +22,8 @@ from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import MemoryPivots, choose
+from dask_odm.learning.problem.nystrom_features import span_images, span_scores
 from dask_odm.learning.problem.products import CHUNK_BYTES, Products
-from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
@@ -87,35 +87,14 @@ class Woodbury:
 
             def gather(span: slice) -> Array:
                 out = np.zeros(len(self.inner))
-                gather_features(self.features, active[span], w[span], out)
+                span_images(self.features, w[span, None], out[None], active[span])
                 return out
 
             inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
-            run_threads(lambda s: spread_features(self.features, active[s], inside, w[s]), spans, self._threads)
+            run_threads(lambda s: span_scores(self.features, inside, w[s], active[s]), spans, self._threads)
             return v - root * w
 
         return apply
-
-
-@compiled
-def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
-    """Compute ``out += features[index].T @ v`` in float64."""
-    for i in range(index.size):
-        row = features[index[i]]
-        x = v[i]
-        for j in range(row.size):
-            out[j] += x * row[j]
-
-
-@compiled
-def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
-    """Compute ``out <- features[index] @ c`` in float64."""
-    for i in range(index.size):
-        row = features[index[i]]
-        total = 0.0
-        for j in range(row.size):
-            total += c[j] * row[j]
-        out[i] = total
 
 
 def blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> int:
@@ -217,7 +196,7 @@ class BlockPreconditioner:
                 total = np.zeros(self.features.shape[1])
                 for block in share:
                     out[block.at] = x = block.factor.solve(v[block.at])
-                    gather_features(self.features, block.rows, block.root * x, total)
+                    span_images(self.features, (block.root * x)[:, None], total[None], block.rows)
                 return total
 
             inside = cho_solve(inner, sum(run_threads(gather, shares, self.threads)))
@@ -225,7 +204,7 @@ class BlockPreconditioner:
             def spread(share: list[_Block]) -> None:
                 for block in share:
                     model = np.empty(len(block.at))
-                    spread_features(self.features, block.rows, inside, model)
+                    span_scores(self.features, inside, model, block.rows)
                     out[block.at] -= block.factor.solve(block.root * model)
 
             run_threads(spread, shares, self.threads)

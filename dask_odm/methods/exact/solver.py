@@ -11,9 +11,7 @@ float64, the gap is checked against them, and later steps correct them (iterativ
 further, products are in float64. The dual bound is the best of all steps, each scaled to the maximum of D.
 
 The Gram matrix of up to a few thousand rows is held whole. Larger ones are never formed. From a few hundred rows on,
-the solve begins with the solution of a quarter of the rows, found in the same way. If the kernel is narrow and λ large,
-steps from afar move rows out of the band as fast as others enter it. Then the problem is solved for growing values of
-λ, each solution being the start of the next.
+the solve begins with the solution of a quarter of the rows, found in the same way.
 """
 
 from __future__ import annotations
@@ -102,7 +100,6 @@ class _Run:
     threads: int
     certify: bool
     limits: ExactLimits
-    leads: bool = True  # whether growing λ may lead up to the solution
 
     def __post_init__(self) -> None:
         self.n = self.source.n
@@ -278,8 +275,6 @@ class _Run:
         self.use(double=state.double)
         last = state.history[-1]
         held = isinstance(self.system, GramSystem)
-        if self.leads and not held and len(state.history) == 3 and last["gap"] > self.limits.far:
-            return self._led_up(state)
         a = state.coefficients
         scores = state.scores
         try:
@@ -324,24 +319,6 @@ class _Run:
             ),
             primal,
         )
-
-    def _led_up(self, state: ExactState) -> ExactState:
-        """Return the state reached by solving for growing λ, with few rows changing sides each time.
-
-        On that way a small share of P is a large share of the least P, so systems are solved more exactly.
-        """
-        exactness = 0.001
-        led = state.changed(exactness=exactness)
-        for share in (1e-4, 1e-2):
-            settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
-            losses = self.losses.with_lam(share * self.losses.settings.lam)
-            run = _Run(losses, self.source, settings, self.threads, False, self.limits, leads=False)
-            run.preconditioner = self.preconditioner
-            run.use(double=state.double)
-            led = run._recorded(led.changed(bound=0.0, exactness=exactness, history=[]))
-            while not run.finished(led):
-                led = run.step(led)
-        return self._recorded(led.changed(bound=state.bound, exactness=exactness, history=state.history))
 
     def _newton(self, state: ExactState) -> tuple[Array, Array, float, bool]:
         """Return coefficients and scores of the Newton step (n,), its passes, and whether its system was slow."""

@@ -38,7 +38,6 @@ class ExactLimits:
     products: int = 400  # most products of one system
     landmark_products: int = 16  # most of these with landmarks alone as preconditioner
     patience: int = 10  # steps that may pass without a smaller gap
-    far: float = 0.5  # largest gap after two steps that does not call for smaller λ first
     # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
     forcing: float = 0.003
     rough: float = 0.03  # gap to which a start is solved

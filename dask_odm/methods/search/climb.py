@@ -194,10 +194,10 @@ class Search:
     ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same view, γ and number of
     landmarks on the rows of a stage; that of number ``decides`` is compared, and the first of the q told, by their
     means over the first ``splits``. If it ``judges``, folds try the best settings of the fine stage at its end.
-    ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of the fine
-    stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ. If it
-    ``compares``, it does so for all views of the fine stage, since a rough kernel needs more landmarks. If it
-    ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it learn by heart.
+    ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of each view
+    of the fine stage, since a rough kernel needs more rows and landmarks than a smooth one, and then larger γ as long
+    as they are better. If it ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it
+    learn by heart.
 
     Views with a metric follow those without in the ``axes``, if there are any of these. ``learned(setting)`` learns
     that of a setting's view with its γ, λ, υ and θ, and returns its loss and the γ for it; None if none is better.
@@ -214,7 +214,6 @@ class Search:
     judges: bool = False
     budget: Budget = BUDGETS["default"]
     holds_back: bool = False
-    compares: bool = False
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
     _expected: int = field(init=False, default=0)
@@ -239,7 +238,7 @@ class Search:
             if self.judges:
                 self._judge()
             else:
-                found = self._without_or_with(starts, stretched) if self.compares else [self._best(FINE)]
+                found = self._without_or_with(starts, stretched)
                 if any(self.goes_on(axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)

@@ -170,7 +170,9 @@ class SampleTrials:
     def _rows_of_metric(self) -> tuple[MemoryData, Array]:
         """The sample of a metric, and the mask of the half that it learns from; what judges it has no row of these."""
         rows = self._all_alike.sample(self._metric.rows, self._run.seed)
-        parts = Splits(0.5, self._run.seed + 1).parts(self._units_of(rows), 0)
+        # by their places, so that rows of weight zero beside them change nothing
+        units = np.arange(rows.rows) if self._groups is None else self._units_of(rows)
+        parts = Splits(0.5, self._run.seed + 1).parts(units, 0)
         assert parts is not None
         return rows, parts[0]
 
@@ -218,7 +220,7 @@ class SampleTrials:
         return Search(
             axes, self.scores, self.splits, self.goes_on, resume, on_state, self.learned,
             self.decides, self.judges, budget,
-            holds_back=self._of_classes and self._score is not accuracy, compares=not self._many,
+            holds_back=self._of_classes and self._score is not accuracy,
         )  # fmt: skip
 
     def _seen(self, stage: int, setting: Setting) -> list[TrialRows]:

@@ -8,12 +8,14 @@ import pytest
 
 from dask_odm import ODMClassifier, ODMClassifierCV, open_store
 from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.estimators.search.search_fit import axes_of
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.search.climb import View
 from dask_odm.methods.search.trials import LeftOut, Splits, trial_rows
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -36,6 +38,7 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     assert all(250 <= cell.rows <= 500 for cell in cells)
     assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
+    assert len(chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 250, 6)) == 6
     labels = np.array([*y.astype(int).tolist(), *[None] * 700], object)  # none in the last chunk
     store = store_of(tmp_path / "rows.zarr", np.vstack([X, X[:700]]), labels, chunk_rows=700)
     stored = StoredData(FitRun(3), store, TwoClasses())
@@ -83,6 +86,40 @@ def test_a_search_finds_settings_for_cells(tmp_path, cv):
     with dask.config.set({"dask_odm.read-into-memory": 0}):
         stored = ODMClassifierCV(solver=Cells(500), **axes, cv=cv, random_state=0).fit(open_store(path))
     assert stored.best_params_ == search.best_params_
+
+
+def test_a_search_goes_on_in_cells_with_a_metric_of_all_kernels(monkeypatch):
+    """Over landmarks, it may have found another kernel, and another scaling."""
+    rng = np.random.default_rng(0)
+    X = rng.random((900, 6))
+    y = np.floor(3 * X[:, :2]).astype(int).sum(axis=1) % 2
+    monkeypatch.setattr("dask_odm.estimators.search.recipe.suits_narrow_cells", lambda *_: "as if there were many rows")
+    axes = {"lams": [4e4], "upsilons": [0.05], "thetas": [0.3], "random_state": 0}
+    search = ODMClassifierCV(**axes, budget="fast").fit(X[:600], y[:600])
+    assert search.history_[0]["solver"] == "cells"
+    assert set(search.cv_results_["param_kernel"]) == {"rbf", "laplacian"}
+    assert set(search.cv_results_["param_scale"]) == {"minmax", "ranks"}
+    assert search._model.scaling.factor[:2].min() > 2 * search._model.scaling.factor[2:].max(), "the metric is not used"
+    again = ODMClassifier(**search.best_params_, solver=Cells(), random_state=0).fit(X[:600], y[:600])
+    np.testing.assert_array_equal(again.decision_function(X), search.decision_function(X))
+    plain = ODMClassifierCV(**axes, budget="fast", metric=None).fit(X[:600], y[:600])
+    assert search.score(X[600:], y[600:]) > plain.score(X[600:], y[600:]) + 0.03
+    assert "metric" not in plain.best_params_
+    poly = ODMClassifierCV("poly", **axes, budget="fast").fit(X[:600], y[:600])
+    assert set(poly.cv_results_["param_kernel"]) == {"poly"}
+    assert poly._model.scaling.factor.max() < 1.1, "no metric is learned for it"
+
+
+def test_cells_try_larger_gammas_than_landmarks():
+    X, y = mixed_on_one_side(200)
+    data = MemoryData.of(FitRun(3), X, y, np.ones(len(y)), (1.0, 1.0))
+    given = dict.fromkeys(("gammas", "lams", "upsilons", "thetas"))
+    views = (View("rbf", "minmax"),)
+    (over_landmarks,), (of_cells,) = (
+        axes_of(data, CHOICE, views, in_cells=in_cells, **given).gammas for in_cells in (False, True)
+    )
+    assert set(over_landmarks) < set(of_cells)
+    assert max(of_cells) == 8 * max(over_landmarks)
 
 
 def test_a_cell_that_a_split_does_not_divide_is_not_tried():
