@@ -13,7 +13,18 @@ from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, roc_auc_score
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
-from dask_odm import InputError, ODMClassifier, ODMClassifierCV, ODMRegressor, ODMRegressorCV, ingest, load_model
+from dask_odm import (
+    InputError,
+    MDDKernelRidge,
+    MDDRidge,
+    ODMClassifier,
+    ODMClassifierCV,
+    ODMRegressor,
+    ODMRegressorCV,
+    OneClassODM,
+    ingest,
+    load_model,
+)
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.engine.passes import StorePasses
@@ -326,6 +337,18 @@ def test_targets_of_a_store_share_their_passes(rows, tmp_path, monkeypatch):
         counts.append(len(ran))
         ran.clear()
     assert counts[1] < 2 * counts[0]
+
+
+@pytest.mark.usefixtures("over_passes")
+def test_ridges_and_normal_rows_take_a_store_of_several_targets(rows, tmp_path):
+    X, Y = rows
+    store = store_of(tmp_path / "a.zarr", X, Y, real=True)
+    np.testing.assert_allclose(MDDRidge().fit(store).predict(X), MDDRidge().fit(X, Y).predict(X), rtol=1e-9)
+    model = MDDKernelRidge(n_landmarks=400, random_state=0)
+    np.testing.assert_allclose(model.fit(store).predict(X), model.fit(X, Y).predict(X), rtol=1e-4, atol=1e-4)
+    assert OneClassODM(random_state=0).fit(store).predict(X).shape == (400,)
+    with pytest.raises(InputError, match="kernel matrices of a store are for one target of a row; give n_landmarks"):
+        MDDKernelRidge().fit(store)
 
 
 @pytest.mark.usefixtures("over_passes")
