@@ -262,7 +262,7 @@ def test_cells_are_measured_beside_their_rivals(
 def test_fits_are_measured_over_lam_and_gamma(
     few_rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    solvers = ["exact", "landmarks:50", "newton", "mnp", "ridge"]
+    solvers = ["exact", "landmarks:50", "dc:2", "newton", "mnp", "ridge"]
     figure = ["--figure", str(tmp_path / "flat.png")] if find_spec("matplotlib") else []
     monkeypatch.setattr(flat, "own_process", here(flat.main))
     size = ["--rows", "300", "--lams", "1", "100", "--gammas", "1", "4"]
@@ -275,7 +275,7 @@ def test_fits_are_measured_over_lam_and_gamma(
         assert row["solver"] in ("mnp", "ridge") or float(row["gap"]) <= 1e-3
     _, *even = (line for line in lines if len(line) == len(flat.EVEN_HEAD))
     assert all(float(line[4]) >= 1.0 for line in even)
-    assert len(even) == 10
+    assert len(even) == 12
 
 
 def test_what_auto_takes_is_judged_beside_its_rival(
