@@ -268,17 +268,13 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
     if found < AUTO.found_nothing:
         why = f"{choice.why}, and landmarks find next to nothing"
     else:
-        # by a narrower kernel, and by this one, with which the last fit would be cells, too
-        for narrower, errors in ((AUTO.narrower, 1.0), (1.0, AUTO.cells_errors)):
-            try:
-                gain, error, _ = gain_of(_rival("cells"), choice, data, fit, narrower)
-            except (InputError, MemoryLimitError):
-                return ""
-            if gain > errors * error:
-                break
-        else:
+        try:
+            gain, error, _ = gain_of(_rival("cells"), choice, data, fit, AUTO.narrower)
+        except (InputError, MemoryLimitError):
             return ""
-        why = f"{choice.why}; with {narrower:g} times the γ, {_in_words('cells', choice, gain, error, fit)}"
+        if gain <= error:
+            return ""
+        why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error, fit)}"
     logger.info("solver='cells': %s", why)
     return why
 
