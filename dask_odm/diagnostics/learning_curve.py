@@ -133,4 +133,4 @@ def _with_settings(model: Any) -> Any:
     plain = ESTIMATORS[type(model).__name__.removesuffix("CV")].load()()
     own = plain.get_params(deep=False)
     shared = {name: value for name, value in model.get_params(deep=False).items() if name in own}
-    return plain.set_params(**shared | {"scale": model.scale_} | model.best_params_)
+    return plain.set_params(**shared | {"scale": model.scale_, "metric": None} | model.best_params_)

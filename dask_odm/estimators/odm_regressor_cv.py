@@ -129,6 +129,7 @@ class ODMRegressorCV(RegressionEstimator):
     refit : str or None, default=None
         Name of the score that decides, if there are several. None: the first.
     metric : {"auto", "diagonal", "full"}, `dask_odm.Metric` or None, default="auto"
+        As in `ODMClassifierCV`.
     budget : {"fast", "default", "thorough"}, default="default"
         As in `ODMClassifierCV`, and so is scale="auto".
 

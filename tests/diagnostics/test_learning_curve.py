@@ -111,6 +111,11 @@ def test_a_search_has_the_curve_of_what_it_found(rows):
         plain.set_params(gamma=0.1, lam=100.0, scale="minmax", loo=True)
         found = learning_curve(search.fit(X, y), X, y, shares=(1.0,))
         assert found.scores == pytest.approx(plain.fit(X, y).loo_score_)
+        search.set_params(metric="diagonal").fit(X * [1.0, 1.0, 9.0], y)
+        metric = search.best_params_.get("metric")
+        curve = learning_curve(search, X * [1.0, 1.0, 9.0], y, shares=(1.0,)).scores
+        plain.set_params(metric=metric, **{name: search.best_params_[name] for name in ("gamma", "lam")})
+        assert curve == pytest.approx(plain.fit(X * [1.0, 1.0, 9.0], y).loo_score_)
 
 
 def test_what_has_no_left_out_scores_has_no_curve(rows):
