@@ -46,7 +46,7 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 F = TypeVar("F", bound=ODMFit)
 Band = tuple[float, float, float]  # λ/M, υ, θ
-MOST_FEATURES = 1000  # of a matrix, which has 8 MB then
+MOST_FEATURES = 1000  # of a matrix, which has 8 MB then, and of a metric that a search tries
 # A search goes on with rounds as long as they gain so much of the first loss, and with a metric only if it gains more,
 # and if so few directions matter, as a share of all if they mattered alike. Where not, a metric is noise of the rows
 # that it was learned from (benchmarks/tables.py: a7a, diamonds, clouds).
@@ -59,9 +59,9 @@ FEW = 0.8
 class LearnedMetric:
     """What rounds found: the ``metric`` of scaled features, None if none is better, and the γ for it.
 
-    ``loss`` is the mean one of held-out rows.
     ``importances`` (d,) are mean squared gradients along the features, in units of their deviation, of the fit that the
-    metric is made of, or of the one without; their sum is 1, or 0 if labels change nowhere.
+    metric is made of, or of the one without; their sum is 1, or 0 if labels change nowhere. ``loss`` is the mean one of
+    held-out rows.
     """
 
     metric: Stretch | None
@@ -112,10 +112,9 @@ def learn_metric(
     """Learn a metric from a sample of the rows, with λ/M, υ and θ of a ``band``; γ is chosen unless it is a number.
 
     A search names the rows that are ``held`` out, a mask of ``data`` in memory, the γ to ``start`` from, and the
-    ``count`` of landmarks. The same
-    rows and seed give the same metric, whatever the number of workers. Raises InputError for a kernel that is not of
-    distances, and for a matrix of sparse rows or many features; MemoryLimitError if the sample and its fits do not fit
-    into this process.
+    ``count`` of landmarks. The same rows and seed give the same metric, whatever the number of workers. Raises
+    InputError for a kernel that is not of distances, and for a matrix of sparse rows or many features; MemoryLimitError
+    if the sample and its fits do not fit into this process.
     """
     require_possible(data, kernel, metric)
     count = min(count, metric.rows)

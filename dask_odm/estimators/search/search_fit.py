@@ -21,6 +21,7 @@ from dask_odm.learning.parameters import Registered, solver_word
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.metric import MOST_FEATURES
 from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import require_groups
 from dask_odm.methods.search.climb import BUDGETS, TUNING, Axes, Budget, View
@@ -36,7 +37,6 @@ SCALES = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standa
 # follow steps, where the first round says next to nothing (benchmarks/tables.py).
 SEARCHED = Metric(rounds=8, rows=4000)
 MANY = 1000  # rows from which a metric is learned: of fewer, those that judge it are too few
-WIDE = 1000  # features up to which it is learned
 MIXED = 32  # features up to which it may be a matrix, as quickly
 CONSTRAINTS: dict[str, list[Any]] = {
     "kernel": [Registered(KERNELS, "auto"), "array-like"],
@@ -83,7 +83,7 @@ def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
     if fit.metric != "auto":
         kind = getattr(fit.metric, "kind", fit.metric)
         return tuple(view._replace(metric=kind) for view in views)
-    if data.labelled_rows < MANY or data.features > WIDE or not (fit.cv is fit.left_out is None):
+    if data.labelled_rows < MANY or data.features > MOST_FEATURES or not (fit.cv is fit.left_out is None):
         return views
     mixed = ("rbf",) if data.features <= MIXED and not data.is_sparse else ()
     kernels = {"diagonal": tuple(SCALES), "full": mixed}
