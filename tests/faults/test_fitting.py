@@ -171,7 +171,7 @@ def test_a_matrix_of_other_than_some_dense_columns(rows):
     raises("Matrix of sparse or wide rows", lambda: ODMClassifier(metric="full").fit(rows, Y))
 
 
-@pytest.mark.parametrize("more", [{"cv": 3}, {"kernel": ["rbf", "laplacian"]}])
+@pytest.mark.parametrize("more", [{"cv": 3}, {"kernel": ["rbf", "laplacian"]}, {"metric": "diagonal"}])
 def test_cells_search_by_leaving_one_out_with_one_kernel(more):
     model = ODMClassifierCV(solver=Cells(20, settings="each"), **more)
     raises("Cells that search with other options", lambda: model.fit(X, Y))
