@@ -68,7 +68,7 @@ class RegressionSearchRecipe(Recipe[RegressionSearch]):
         score = explained if fit.scorers is None else NumberScoring(fit.scorers, units)
         scaled = data.with_targets(units)
         budget = BUDGETS[fit.budget]
-        views = views_of(fit, budget, data)
+        views = views_of(fit, budget, data, fit.left_out)
         kernel = fit.kernel
         trials = SampleTrials(
             scaled, kernel, fit.run, splits, views, score=score, groups=fit.left_out, metric=metric_of(fit.metric),

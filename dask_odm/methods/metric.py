@@ -116,7 +116,7 @@ def learn_metric(
     InputError for a kernel that is not of distances, and for a matrix of sparse rows or many features; MemoryLimitError
     if the sample and its fits do not fit into this process.
     """
-    require_possible(data, kernel, metric)
+    _require_possible(data, kernel, metric)
     count = min(count, metric.rows)
     _require_memory(data, kernel, metric, count, run)
     sample = data.sample(metric.rows, run.seed)
@@ -140,7 +140,7 @@ def _stretch(metric: Array | None) -> Stretch | None:
     return None if metric is None else Stretch(metric)
 
 
-def require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
+def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
     if kernel.kernel not in (RBF.name, Laplacian.name):
         raise InputError(
             f"metric={metric.kind!r} is for kernels of distances, 'rbf' and 'laplacian', not for {kernel.kernel!r}; "

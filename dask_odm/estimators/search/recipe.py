@@ -89,7 +89,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     in_cells = solver_word(fit.first.solver) == "cells"
     if in_cells and fit.metric == "auto":  # landmarks cannot follow the γ of cells
         fit = replace(fit, metric=None)
-    views = views_of(fit, budget, data)
+    views = views_of(fit, budget, data, fit.groups)
     each = isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each"
     if each and len(fit.kernels) == 1:  # the scaling is that of all cells
         views = views[:1]

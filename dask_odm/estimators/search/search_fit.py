@@ -66,7 +66,7 @@ def kernels_of(search: Any, plain: Any) -> tuple[str, ...]:
     return tuple(SCALES)[: 1 if getattr(search.solver, "settings", "") == "each" else None]
 
 
-def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
+def views_of(fit: Any, budget: Budget, data: TrainingData, groups: Array | None) -> tuple[View, ...]:
     """Return the views that a search chooses from: each kernel with the scale that the user named, or those that suit.
 
     Tables with words or telling gaps have numbers that are seldom alike, and are not scaled to their range
@@ -83,7 +83,7 @@ def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
     if fit.metric != "auto":
         kind = getattr(fit.metric, "kind", fit.metric)
         return tuple(view._replace(metric=kind) for view in views)
-    if data.labelled_rows < MANY or data.features > MOST_FEATURES or not (fit.cv is fit.left_out is None):
+    if data.labelled_rows < MANY or data.features > MOST_FEATURES or not (fit.cv is groups is None):
         return views
     mixed = ("rbf",) if data.features <= MIXED and not data.is_sparse else ()
     kernels = {"diagonal": tuple(SCALES), "full": mixed}
@@ -239,11 +239,6 @@ class SearchFit:
     classes: Array | None = None
     groups: Array | None = None  # that are left out one by one, (n,)
     stretches: Mapping[str | None, Stretch | None] = field(default_factory=dict)  # of cells, for each scaling
-
-    @property
-    def left_out(self) -> Array | None:
-        """Groups that are left out one by one."""
-        return self.groups
 
     @property
     def score(self) -> Score:
