@@ -25,8 +25,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import Loss, RowLosses
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.losses import Loss
 from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
@@ -75,56 +74,6 @@ def linear_leverages(
     inverse = inverse_factor(hessian)
     found = problem.leverages(w, inverse)
     return found, None if groups is None else problem.without_groups(w, hessian, inverse, *groups)
-
-
-def kernel_leverages(
-    losses: RowLosses, products: Products, scores: Array, groups: Array | None = None
-) -> tuple[Array, Array | None]:
-    """Return scores and leverages (2, n) of all rows of an exact kernel model from its ``scores`` (n,).
-
-    Let A be the rows with a curvature and ``b`` the diagonal of ``(I + √c K_AA √c)⁻¹``; then ``h = (1 − b)/c``. Takes
-    O(|A|³) time and memory for 2 |A|² numbers. With the numbers of the rows' ``groups`` (n,), also return the values
-    (n,) of all rows without their groups, else None.
-    """
-    curvature = losses.curvature(losses.y * scores)
-    active = np.flatnonzero(curvature)
-    found = np.stack([scores, np.zeros(len(scores))])
-    without = None if groups is None else scores.copy()
-    if len(active):
-        root = np.sqrt(curvature[active])
-        rows = products.rows(active).astype(np.float64)
-        system = products.kernel.tile(rows, rows) * root
-        system *= root[:, None]
-        system.flat[:: len(active) + 1] += 1.0
-        inverse = inverse_factor(system)
-        found[1, active] = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / curvature[active]
-        if groups is not None:
-            dual = losses.y * losses.dual_candidate(losses.y * scores)
-            without = _without_groups(products, active, inverse * root, dual, curvature, scores, groups)
-    return found, without
-
-
-def _without_groups(
-    products: Products, active: Array, inverse: Array, dual: Array, curvature: Array, scores: Array, groups: Array
-) -> Array:
-    """Return the values (n,) of rows without their groups, ``f_G − H_GA (I − C H_AA)⁻¹ u_A`` of a group's rows G.
-
-    A are the active rows of the group, and ``H = K − Kᵀ M K`` the leverages of all rows with each other, with
-    ``M = inverseᵀ inverse`` over the active rows of all groups.
-    """
-    out = scores.copy()
-    order = np.argsort(groups, kind="stable")
-    learned = products.rows(active).astype(np.float64)
-    for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
-        own = np.flatnonzero(curvature[rows])
-        if not len(own):
-            continue
-        X = products.rows(rows).astype(np.float64)
-        through = inverse @ products.kernel.tile(learned, X)
-        H = products.kernel.tile(X, X[own]) - through.T @ through[:, own]
-        c = curvature[rows[own]]
-        out[rows] -= H @ np.linalg.solve(np.eye(len(own)) - c[:, None] * H[own], dual[rows[own]])
-    return out
 
 
 def inverse_factor(matrix: Array) -> Array:

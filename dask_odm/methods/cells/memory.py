@@ -61,11 +61,10 @@ class CellMemory:
     def cell(self, rows: int, threads: int = 1) -> int:
         """A cell of up to ``rows``: its rows, as they are and scaled, and its machines."""
         trial = trial_bytes(rows, TUNING.more_landmarks) if self.fit.axes is not None else 0
-        left_out = leaving_bytes(rows) if self.fit.loo else 0
         bytes_of = fit_bytes if rows >= self.data.labelled_rows else most_fit_bytes  # a cell of all rows has no fewer
         shape = Shape(self.fit.kernel.alike, rows, self.data.features, self.data.dtype.itemsize, threads)
-        copies = 3 if self.fit.loo else 2  # as they are and scaled, and gathered to be left out
-        return self._made(rows, copies * self.features + 12 * 8) + max(bytes_of(shape), trial, left_out)
+        left_out = leaving_bytes(shape) if self.fit.loo else 0
+        return self._made(rows, 2 * self.features + 12 * 8) + max(bytes_of(shape), trial, left_out)
 
     def _made(self, rows: int, each: int) -> int:
         """``rows`` of so many bytes each, without copies that are not made: of all in memory, and large scaled ones."""

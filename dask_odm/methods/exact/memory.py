@@ -38,9 +38,12 @@ def solve_bytes(shape: Shape, limits: ExactLimits = LIMITS, *, certify: bool = T
     return ExactMemory(shape.kernel, shape.n, shape.d, shape.itemsize, shape.threads, limits).solve(certify=certify)
 
 
-def leaving_bytes(active: int) -> int:
-    """Return the bytes that leaving rows out takes, of which ``active`` have a curvature."""
-    return 3 * 8 * active**2
+def leaving_bytes(active: Shape) -> int:
+    """Return the bytes that leaving rows out takes, of which those of the shape have a curvature."""
+    if not active.n:
+        return 0
+    gram = ExactMemory(active.kernel, active.n, active.d, active.itemsize, active.threads).gram(8)
+    return 8 * active.n**2 + max(2 * 8 * active.n**2, active.rows + gram)
 
 
 @dataclass(frozen=True)

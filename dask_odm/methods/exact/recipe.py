@@ -20,12 +20,13 @@ from dask_odm.learning.training.recipe import Trained, finish_kernel, report_ste
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.exact.gram import scaled_gram
 from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS
-from dask_odm.methods.left_out import attributes_of, kernel_leverages
+from dask_odm.methods.left_out import attributes_of, inverse_factor
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.kernel_model import predicting_bytes
 from dask_odm.typing import Array
@@ -110,11 +111,61 @@ def _leverages(
 ) -> tuple[Array, Array | None]:
     """Return scores and leverages (2, n) of all rows of ``data``, and values (n,) without their groups, if any."""
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
-    data.cluster.require(leaving_bytes(active), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
+    here = data.run.here()
+    shape = Shape(products.kernel, active, data.features, data.dtype.itemsize, here.threads)
+    data.cluster.require(leaving_bytes(shape), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     groups = fit.groups_of(data)
     own = None if groups is None else groups[0][data.taking_part[0]]
-    pairs, without = kernel_leverages(losses, products, solution.scores, own)
+    pairs, without = kernel_leverages(losses, products, solution.scores, own, here.threads)
     return data.of_passes(pairs), None if without is None else data.of_passes(without)
+
+
+def kernel_leverages(
+    losses: RowLosses, products: Products, scores: Array, groups: Array | None = None, threads: int = 1
+) -> tuple[Array, Array | None]:
+    """Return scores and leverages (2, n) of all rows of an exact kernel model from its ``scores`` (n,).
+
+    Let A be the rows with a curvature and ``b`` the diagonal of ``(I + √c K_AA √c)⁻¹``; then ``h = (1 − b)/c``. Takes
+    O(|A|³) time and `leaving_bytes`. With the numbers of the rows' ``groups`` (n,), also return the values
+    (n,) of all rows without their groups, else None.
+    """
+    curvature = losses.curvature(losses.y * scores)
+    active = np.flatnonzero(curvature)
+    found = np.stack([scores, np.zeros(len(scores))])
+    without = None if groups is None else scores.copy()
+    if len(active):
+        root = np.sqrt(curvature[active])
+        system = scaled_gram(products.kernel, products.rows(active), root, threads)
+        system.flat[:: len(active) + 1] += 1.0
+        inverse = inverse_factor(system)
+        found[1, active] = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / curvature[active]
+        if groups is not None:
+            dual = losses.y * losses.dual_candidate(losses.y * scores)
+            without = _without_groups(products, active, inverse * root, dual, curvature, scores, groups)
+    return found, without
+
+
+def _without_groups(
+    products: Products, active: Array, inverse: Array, dual: Array, curvature: Array, scores: Array, groups: Array
+) -> Array:
+    """Return the values (n,) of rows without their groups, ``f_G − H_GA (I − C H_AA)⁻¹ u_A`` of a group's rows G.
+
+    A are the active rows of the group, and ``H = K − Kᵀ M K`` the leverages of all rows with each other, with
+    ``M = inverseᵀ inverse`` over the active rows of all groups.
+    """
+    out = scores.copy()
+    order = np.argsort(groups, kind="stable")
+    learned = products.rows(active).astype(np.float64)
+    for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        own = np.flatnonzero(curvature[rows])
+        if not len(own):
+            continue
+        X = products.rows(rows).astype(np.float64)
+        through = inverse @ products.kernel.tile(learned, X)
+        H = products.kernel.tile(X, X[own]) - through.T @ through[:, own]
+        c = curvature[rows[own]]
+        out[rows] -= H @ np.linalg.solve(np.eye(len(own)) - c[:, None] * H[own], dual[rows[own]])
+    return out
 
 
 def _fits(state: ExactState, n: int) -> bool:
