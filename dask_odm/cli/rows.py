@@ -179,7 +179,7 @@ row_options = gathered("rows", RowOptions)
 
 @dataclass(frozen=True)
 class Judged:
-    """A model, and labelled rows to compare it with, with the options of reading them."""
+    """A model, and rows to predict or to compare it with, with the options of reading them."""
 
     model: str
     source: str
@@ -193,9 +193,9 @@ class Judged:
         return odm.load_model(self.model)
 
     @contextmanager
-    def beside(self, model: Any) -> Iterator[Any]:
-        """Yield the rows as a store, where work runs at the place that was asked for."""
-        with self.runs_on.opened(), self.rows.store_of(self.source, model, labels=True) as store:
+    def beside(self, model: Any, *, labels: bool = True) -> Iterator[Any]:
+        """Yield the rows as a store, with ``labels`` or without; work runs at the place that was asked for."""
+        with self.runs_on.opened(), self.rows.store_of(self.source, model, labels=labels) as store:
             yield store
 
 

@@ -23,7 +23,7 @@ from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import Evaluation, Together, compare, evaluate
+from dask_odm.diagnostics.evaluation import Evaluation, Together, compare
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
@@ -217,14 +217,11 @@ class _Rows:
 
 def _judged(model: Any, rows: _Rows) -> Any:
     """Compare predictions with the labels or targets of rows."""
-    keeps = rows.store.rows <= 5_000_000  # margins that are held
-    if not hasattr(model, "classes_") or hasattr(model, "multilabel_"):
-        found = compare(model, rows.store)
-        if rows.names is not None and isinstance(found, Together):
-            found.each = dict(zip(map(str, rows.names), found.each.values(), strict=True))
-        return found
-    found = evaluate(model, rows.store, keep_margins=keeps)
-    found.classes = class_names(model)
+    found = compare(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
+    if isinstance(found, Evaluation):
+        found.classes = class_names(model)
+    if rows.names is not None and isinstance(found, Together):
+        found.each = dict(zip(map(str, rows.names), found.each.values(), strict=True))
     return found
 
 
@@ -248,15 +245,10 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
         of = "" if most is None else f", of some {most:,} drawn rows (importance=True, --importance: of all)"
         judge = rows.importance or partial(permutation_importance, model, store)  # which says why it cannot
         yield from of_features(judge(n_repeats=2, max_samples=most), of)
-    elif importance is None and possible:
+        return
+    why = f"it takes a while with {rows.features:,} features; importance=True (--importance) computes it."
+    if rows.importance is None:
+        why = "the rows are sparse or texts. The weights coef_ of a linear model say what it goes by."
+    if importance is None and (possible or (rows.importance is None and not store.targets)):
         yield heading("Which features matter")
-        yield (
-            f"<p>Not computed, as it takes a while with {rows.features:,} features; importance=True (--importance) "
-            "computes it.</p>"
-        )
-    elif importance is None and rows.importance is None and not store.targets:
-        yield heading("Which features matter")
-        yield (
-            "<p>Not computed, as the rows are sparse or texts. The weights coef_ of a linear model say what it goes "
-            "by.</p>"
-        )
+        yield f"<p>Not computed, as {why}</p>"

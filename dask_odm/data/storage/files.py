@@ -176,8 +176,7 @@ def reserve(descriptor: int, size: int) -> None:
         return
     free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
     try:
-        if not _allocated(descriptor, size):
-            _write_zeros(descriptor, size)
+        _allocate(descriptor, size)
     except OSError as error:
         if error.errno not in FULL or free is None:
             raise
@@ -187,20 +186,15 @@ def reserve(descriptor: int, size: int) -> None:
         raise OSError(error.errno, f"{reason(error)} ({format_bytes(size)} needed, {room} free)") from error
 
 
-def _allocated(descriptor: int, size: int) -> bool:
-    """Reserve bytes by a system call; return whether the system and the file system can."""
+def _allocate(descriptor: int, size: int) -> None:
+    """Reserve bytes by a system call, or if the system or the file system cannot, by zeros at the end of the file."""
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
-            return True
+            return
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-    return False
-
-
-def _write_zeros(descriptor: int, size: int) -> None:
-    """Append zeros to a file until it has ``size`` bytes."""
     at = os.lseek(descriptor, 0, os.SEEK_END)
     zeros = bytes(1 << 20)
     while at < size:
