@@ -32,7 +32,13 @@ from dask_odm.typing import Array
 
 
 class StoreClassifier(ClassifierMixin, StoreEstimator):
-    """Mixin of classifiers: labels of any type, scores, accuracy."""
+    """Mixin of classifiers: labels of any type, scores, accuracy.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    """
 
     _targets: ClassVar[TargetKind] = Classes()
 

@@ -25,7 +25,7 @@ from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
-from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
+from dask_odm.estimators.shared_parameters import KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
@@ -193,11 +193,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         "scale": [Registered(SCALINGS, "auto"), None],
         "noise": [StrOptions({"even", "uneven"})],
     }
-    _saved: ClassVar[tuple[str, ...]] = (
-        "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
-        "conformity_", *OF_METRIC,
-    )  # fmt: skip
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_", LEFT_OUT_ROWS)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     scored_by: ClassVar[str] = "r2"
     _left_out: ClassVar[str] = "loo_prediction_"
 
@@ -309,30 +305,19 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
 
     Attributes
     ----------
-    lam_, scale_
-        λ and scaling of the fit, which "auto" chose if it was to.
     loo_prediction_ : ndarray of shape (n,), or (n, n_targets)
         With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
         Models from a file do not have this attribute.
     loo_score_ : float
         R² of these predictions.
-    loo_parameters_ : float
-        Effective number of parameters.
     conformity_ : ndarray
         What `predict_interval` knows of left-out residuals.
-    n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     support_, support_vectors_, dual_coef_
         Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
         kernel.
     coef_, intercept_
         Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
         an array of those of all cells.
-    dual_gap_, history_, n_iter_
-        As in `ODMClassifier`.
 
     References
     ----------
