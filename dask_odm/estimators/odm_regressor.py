@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -16,13 +15,11 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
-from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
 from dask_odm.estimators.shared_parameters import KernelParameters, MetricParameters
@@ -245,24 +242,13 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
         several = self._model.outputs > 1
         sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
-        cube = self._cube_to_predict(X)
         if several:
-            values = None if cube is not None else self._values(self._resolve(X))
+            values = None if self._cube_to_predict(X) is not None else self._values(self._resolve(X))
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
             return ends(values, sizes)
-        size = self._interval_size(coverage)
         giver, then = self._of_intervals()
-        if cube is None:
-            values = giver._values(self._resolve(X))
-            if isinstance(values, np.ndarray):
-                found: Any = then(values, size)
-            else:
-                found = map_blocks("interval", then, values, values.dtype, size, columns=2)
-            found = self._like(X, found, "interval")
-        else:
-            answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, 2)
-            found = giver._mapped(cube, answers, "interval", then, size)
+        found = self._answered(X, "interval", then, self._interval_size(coverage), columns=2, giver=giver)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
     def _interval_size(self, coverage: float) -> float:
@@ -271,12 +257,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
 
     def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
         """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""
-        if not self._model.spread:
-            return self, ends
-        giver = copy(self)
-        model: Any = self._model
-        giver._model, giver._file, giver._token = replace(model, spread=False), None, f"{self._token}-spread"
-        return giver, spread_ends
+        return (self._changed("spread", spread=False), spread_ends) if self._model.spread else (self, ends)
 
 
 @with_parameters
