@@ -62,17 +62,31 @@ class StoreEstimator(NotebookCard, Predictor):
 
     A subclass of `dask_odm.estimators.mixins` has its parameters with their constraints, a ``_family``, `_settings`,
     and the names of its fitted attributes in ``_saved``. ``_instead`` has a hint for every parameter that only other
-    packages or the last version have; the hints of a base are those of its subclasses, too.
+    packages or the last version have. The names and hints of a base are those of its subclasses, too.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
+    missing_rows_ : int
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     """
 
     _family: ClassVar[Family[Any]]  # which recipe learns, and by how many machines
     _targets: ClassVar[TargetKind]  # what is learned about each row
-    _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
+    _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")  # fitted attributes that are saved
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _cube: CubeSchema | None = None  # of a fit on a cube
     _rows: int | None = None  # that were learned; a file of an older version does not tell
     _last_seed: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for names in ("_saved", "_unsaved"):
+            known = dict.fromkeys(name for base in cls.__mro__ for name in vars(base).get(names, ()))
+            setattr(cls, names, tuple(known))
 
     def _settings(self, run: FitRun, **more: Any) -> Any:
         """Return the settings of one fit with its ``run``; ``more`` are arguments of methods such as `alpha_path`."""
@@ -116,8 +130,11 @@ class StoreEstimator(NotebookCard, Predictor):
         StoreError
             A damaged store.
         """
-        trained, schema = self._train(X, y, sample_weight)
-        self._publish(trained, schema)
+        return self._fitted(X, y, sample_weight)
+
+    def _fitted(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> Self:
+        """Return this estimator, which learns from what methods such as `fit` take."""
+        self._publish(*self._train(X, y, sample_weight, groups, **more))
         return self
 
     @interrupts_kept()
@@ -209,7 +226,7 @@ class StoreEstimator(NotebookCard, Predictor):
             attributes = attributes | {"feature_importances_": np.array(whole)}
         self._take(schema, trained.model, attributes)
         if trained.warning is not None:
-            warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
+            warnings.warn(trained.warning, ConvergenceWarning, stacklevel=4)
         if trained.advice is not None:
             trained.advice.warn(schema.feature_names)
 

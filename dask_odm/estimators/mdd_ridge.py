@@ -60,9 +60,7 @@ class ShardRegressor(StoreRegressor):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "loo": ["boolean"],
     }
-    _saved: ClassVar[tuple[str, ...]] = (
-        "gap_", "contraction_", "lam_", "loo_score_", "loo_errors_", "history_", "n_iter_",
-    )  # fmt: skip
+    _saved: ClassVar[tuple[str, ...]] = ("gap_", "contraction_", "lam_", "loo_score_", "loo_errors_")
     _targets: ClassVar[RealTargets] = RealTargets(several=True)
 
     _: KW_ONLY
@@ -103,11 +101,6 @@ class MDDRidge(ShardRegressor):
 
     Attributes
     ----------
-    n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     coef_ : ndarray of shape (d,), or (n_targets, d)
         Weights of raw features.
     intercept_ : float, or ndarray of shape (n_targets,)
@@ -164,7 +157,7 @@ class MDDRidge(ShardRegressor):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"fit_intercept": ["boolean"]}
     _family: ClassVar[Family[Any]] = OnlyRecipe(MOMENTS)
-    _saved: ClassVar[tuple[str, ...]] = (*ShardRegressor._saved, "moments_", "moments_layout_")
+    _saved: ClassVar[tuple[str, ...]] = ("moments_", "moments_layout_")
 
     lam: Any = 1e-3
     _: KW_ONLY
@@ -284,11 +277,6 @@ class MDDKernelRidge(GammaParameters, ShardRegressor):
 
     Attributes
     ----------
-    n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     dual_coef_ : ndarray of shape (n_support,), or (n_support, n_targets)
         Coefficients of the support rows in the mean of the functions of all shards.
     support_ : ndarray of shape (n_support,)
@@ -328,7 +316,7 @@ class MDDKernelRidge(GammaParameters, ShardRegressor):
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
     }
     _family: ClassVar[Family[Any]] = KernelRidgeFamily()
-    _saved: ClassVar[tuple[str, ...]] = (*ShardRegressor._saved, "support_")
+    _saved: ClassVar[tuple[str, ...]] = ("support_",)
 
     kernel: str | Callable[[Array, Array], Array] = "rbf"
     _: KW_ONLY

@@ -66,11 +66,6 @@ class MixingClassifier(StoreClassifier):
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     coef_ : ndarray of shape (n_machines, d)
         Weights of the features before scaling: one machine for two classes, otherwise one per class.
     intercept_ : ndarray of shape (n_machines,)
@@ -134,9 +129,7 @@ class MixingClassifier(StoreClassifier):
         "fit_intercept": ["boolean"],
     }
     _family: ClassVar[Family[Any]] = MixingFamily()
-    _saved: ClassVar[tuple[str, ...]] = (
-        "history_", "n_iter_", "shards_", "shard_weights_", "shard_errors_", "suspects_",
-    )  # fmt: skip
+    _saved: ClassVar[tuple[str, ...]] = ("shards_", "shard_weights_", "shard_errors_", "suspects_")
 
     local: str = "pa"
     _: KW_ONLY
@@ -170,9 +163,7 @@ class MixingClassifier(StoreClassifier):
             As `ODMClassifier.fit`; also fewer than two shards, a shard without rows, or only shards of one class
             each.
         """
-        trained, schema = self._train(X, y, sample_weight, shard=shard)
-        self._publish(trained, schema)
-        return self
+        return self._fitted(X, y, sample_weight, shard=shard)
 
     def _settings(self, run: FitRun, **more: Any) -> MixingFit:
         names = more.get("names")

@@ -32,7 +32,13 @@ from dask_odm.typing import Array
 
 
 class StoreClassifier(ClassifierMixin, StoreEstimator):
-    """Mixin of classifiers: labels of any type, scores, accuracy."""
+    """Mixin of classifiers: labels of any type, scores, accuracy.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    """
 
     _targets: ClassVar[TargetKind] = Classes()
 
@@ -67,11 +73,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             Rows with another number of features, with NaN or infinity, or with values too large for the kernel in their
             dtype; an xarray X whose feature dimension is not clear.
         """
-        cube = self._cube_to_predict(X)
-        if cube is not None:
-            return self._mapped_values(cube, "decision_function", self._class_coordinate)
-        scores = self._values(self._resolve(X))
-        return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
+        return self._answered(X, "decision_function")
 
     def predict(self, X: Any, *, decode: bool = False) -> Any:
         """Return the class label of every row, in the form of `decision_function`.
@@ -264,10 +266,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         X : rows of shape (n, d), or a cube
             In memory or lazy, or a store by path or open.
         """
-        cube = self._cube_to_predict(X)
-        if cube is not None:
-            return self._mapped_values(cube, "prediction")
-        return self._like(X, self._values(self._resolve(X)), "y")
+        return self._answered(X, "y", of_map="prediction")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of the targets that the model explains.

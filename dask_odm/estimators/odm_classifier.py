@@ -84,13 +84,6 @@ class ODMClassifier(MetricParameters, ODMEstimator):
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    lam_, scale_
-        λ and scaling of the fit, which "auto" chose if it was to.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
         Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
@@ -101,25 +94,11 @@ class ODMClassifier(MetricParameters, ODMEstimator):
         are sorted by class.
     coef_, intercept_ : ndarray of shape (n_machines, d), and (n_machines,)
         Weights of the features before scaling, for the linear kernel only.
-    dual_gap_ : float
-        Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not
-        known, as for "landmark" without ``certify``. For several machines, it is the largest gap.
-    history_ : list of dict
-        One entry per step, epoch or level: gap, objective, passes over the rows, seconds. The first entry also has the
-        solver and why it was chosen. For several machines, the entries of one machine follow those of another. With
-        "cells", entries for the levels of the tree come first: nodes, cells, rows of the smallest and the largest cell,
-        seconds.
-    n_iter_ : int
-        Number of steps or epochs, or the sum of the sweeps and steps of the longest solve of every level. For several
-        machines, the largest number.
     multilabel_ : bool
         True if y was a matrix of labels. There is no such attribute otherwise.
-    gamma_, feature_importances_ : float, and ndarray of shape (n_features_in_,)
-        With ``metric``: γ, and the mean squared slope of the decision function along each column, per deviation of its
-        values. They sum to 1, and columns with the same information share theirs.
-    loo_decision_function_, loo_score_, loo_parameters_, probability_link_
-        With ``loo``: the decision value of every row by the model without this row, the accuracy of these values, the
-        effective number of parameters, and the decision values and log-odds from which probabilities are computed.
+    loo_decision_function_, loo_score_, probability_link_
+        With ``loo``: the decision value of every row by the model without this row, the accuracy of these values, and
+        the decision values and log-odds from which probabilities are computed.
     loo_group_scores_ : ndarray of shape (n_groups,)
         With ``groups``, the accuracy on the rows of each left-out group, in the order in which groups first occur.
 

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import LeftOutScores, Scorer, Scoring, tuned_threshold
-from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters
+from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS, is_right
 from dask_odm.typing import Array
@@ -58,11 +58,8 @@ class ODMEstimator(LeftOutScores, KernelParameters, ProbabilityClassifier):
     _instead: ClassVar[dict[str, str]] = {
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
-    _saved: ClassVar[tuple[str, ...]] = (
-        "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_",
-        "calibration_rows_", "multilabel_", *LEFT_OUT, *OF_METRIC,
-    )  # fmt: skip
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
+    _saved: ClassVar[tuple[str, ...]] = ("dual_coef_", "threshold_", "calibration_rows_", "multilabel_", *LEFT_OUT)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
     scored_by: ClassVar[str] = "accuracy"
     _left_out: ClassVar[str] = "loo_decision_function_"
 

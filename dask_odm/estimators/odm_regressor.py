@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -16,16 +15,14 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
-from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
-from dask_odm.estimators.shared_parameters import OF_METRIC, KernelParameters, MetricParameters
+from dask_odm.estimators.shared_parameters import KernelParameters, MetricParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
@@ -193,11 +190,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         "scale": [Registered(SCALINGS, "auto"), None],
         "noise": [StrOptions({"even", "uneven"})],
     }
-    _saved: ClassVar[tuple[str, ...]] = (
-        "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "loo_score_", "loo_parameters_",
-        "conformity_", *OF_METRIC,
-    )  # fmt: skip
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_", LEFT_OUT_ROWS)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     scored_by: ClassVar[str] = "r2"
     _left_out: ClassVar[str] = "loo_prediction_"
 
@@ -249,24 +242,13 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
         several = self._model.outputs > 1
         sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
-        cube = self._cube_to_predict(X)
         if several:
-            values = None if cube is not None else self._values(self._resolve(X))
+            values = None if self._cube_to_predict(X) is not None else self._values(self._resolve(X))
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
             return ends(values, sizes)
-        size = self._interval_size(coverage)
         giver, then = self._of_intervals()
-        if cube is None:
-            values = giver._values(self._resolve(X))
-            if isinstance(values, np.ndarray):
-                found: Any = then(values, size)
-            else:
-                found = map_blocks("interval", then, values, values.dtype, size, columns=2)
-            found = self._like(X, found, "interval")
-        else:
-            answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, 2)
-            found = giver._mapped(cube, answers, "interval", then, size)
+        found = self._answered(X, "interval", then, self._interval_size(coverage), columns=2, giver=giver)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
     def _interval_size(self, coverage: float) -> float:
@@ -275,12 +257,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
 
     def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
         """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""
-        if not self._model.spread:
-            return self, ends
-        giver = copy(self)
-        model: Any = self._model
-        giver._model, giver._file, giver._token = replace(model, spread=False), None, f"{self._token}-spread"
-        return giver, spread_ends
+        return (self._changed("spread", spread=False), spread_ends) if self._model.spread else (self, ends)
 
 
 @with_parameters
@@ -309,30 +286,19 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
 
     Attributes
     ----------
-    lam_, scale_
-        λ and scaling of the fit, which "auto" chose if it was to.
     loo_prediction_ : ndarray of shape (n,), or (n, n_targets)
         With ``loo``, the prediction for every training row by the model without this row, NaN for rows of weight zero.
         Models from a file do not have this attribute.
     loo_score_ : float
         R² of these predictions.
-    loo_parameters_ : float
-        Effective number of parameters.
     conformity_ : ndarray
         What `predict_interval` knows of left-out residuals.
-    n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     support_, support_vectors_, dual_coef_
         Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
         kernel.
     coef_, intercept_
         Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
         an array of those of all cells.
-    dual_gap_, history_, n_iter_
-        As in `ODMClassifier`.
 
     References
     ----------

@@ -117,11 +117,6 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
     loo_decision_function_ : ndarray of shape (n,)
         Decision value of every training row by the model without this row, NaN for rows of weight zero. A share ``nu``
         of these values is negative. Models from a file do not have this attribute.
-    n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     classes_ : ndarray of shape (2,)
         −1 and 1, what `predict` returns.
     support_, support_vectors_, dual_coef_
@@ -168,7 +163,7 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
         "scale": [Registered(SCALINGS, "auto"), None],
     }
     _saved: ClassVar[tuple[str, ...]] = (
-        "lam_", "scale_", "offset_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "loo_parameters_"
+        "lam_", "scale_", "offset_", "dual_gap_", "support_", "dual_coef_", "loo_parameters_"
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
     fit_intercept: ClassVar[bool] = False  # a constant feature would bring all scores near 1, far from rows, too
@@ -200,9 +195,7 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
         InputError, MemoryLimitError, StoreError
             As `ODMClassifier.fit`.
         """
-        trained, schema = self._train(X, y, sample_weight)
-        self._publish(trained, schema)
-        return self
+        return self._fitted(X, y, sample_weight)
 
     def score_samples(self, X: Any) -> Any:
         """Return `decision_function` with ``offset_`` added: near 1 for rows like those of the fit, 0 far from them.

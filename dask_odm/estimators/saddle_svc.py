@@ -67,11 +67,6 @@ class SaddleSVC(GammaParameters, StoreClassifier):
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
-        are of its columns, of which d features were made, see `get_feature_names_out`.
-    missing_rows_ : int
-        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     coef_ : ndarray of shape (n_machines, d)
         Weights of the features before scaling, for the linear kernel only. The scores of the nearest points differ by
         2. With the hard margin, rows on the margin have scores of ±1.
@@ -129,7 +124,7 @@ class SaddleSVC(GammaParameters, StoreClassifier):
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "multi_class": [StrOptions({"ovr", "ovo"})],
     }
-    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "margin_", "nu_", "history_", "n_iter_", "support_", "dual_coef_")
+    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "margin_", "nu_", "support_", "dual_coef_")
 
     alpha: float | None = 0.85
     _: KW_ONLY

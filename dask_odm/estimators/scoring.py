@@ -168,11 +168,33 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
         need these values.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept, beside the mean of real targets. The papers have none.
+
+    Attributes
+    ----------
+    lam_, scale_
+        λ and scaling of the fit, which "auto" chose if it was to.
+    loo_parameters_ : float
+        With ``loo``, the effective number of parameters.
+    dual_gap_ : float
+        Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not
+        known, as for "landmark" without ``certify``. For several machines, it is the largest gap.
+    history_ : list of dict
+        One entry per step, epoch or level: gap, objective, passes over the rows, seconds. The first entry also has the
+        solver and why it was chosen. For several machines, the entries of one machine follow those of another. With
+        "cells", entries for the levels of the tree come first: nodes, cells, rows of the smallest and the largest cell,
+        seconds.
+    n_iter_ : int
+        Number of steps or epochs, or the sum of the sweeps and steps of the longest solve of every level. For several
+        machines, the largest number.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"loo": ["boolean"], "fit_intercept": ["boolean"]}
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
+    _saved: ClassVar[tuple[str, ...]] = (
+        "lam_", "scale_", "dual_gap_", "support_", "loo_score_", "loo_parameters_", "conformity_"
+    )  # fmt: skip
+    _unsaved: ClassVar[tuple[str, ...]] = (LEFT_OUT_ROWS,)
     scored_by: ClassVar[str]
     _left_out: ClassVar[str]
 
@@ -206,9 +228,7 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
         StoreError
             A damaged store.
         """
-        trained, schema = self._train(X, y, sample_weight, groups)
-        self._publish(trained, schema)
-        return self
+        return self._fitted(X, y, sample_weight, groups)
 
     def loo_score(self, scoring: Any = None) -> Any:
         """Return the leave-one-out score of the training rows by any scorer of scikit-learn, without a refit.

@@ -25,7 +25,6 @@ from dask_odm.learning.parameters import (
 )
 from dask_odm.methods.metric_settings import Metric
 
-OF_METRIC = ("gamma_", "feature_importances_")  # fitted attributes
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 
 
@@ -226,11 +225,18 @@ class MetricParameters(GammaParameters):
         feature. "full": a matrix, for dense rows of at most 1,000 features. γ is then chosen with it, unless it is a
         number. The gap is that of the problem with the metric as learned. So are left-out values: leave-one-out does
         not see that the metric knows the labels of its sample. Judge by rows that were held out.
+
+    Attributes
+    ----------
+    gamma_, feature_importances_ : float, and ndarray of shape (n_features_in_,)
+        With ``metric``: γ, and the mean squared slope of the model's values along each column, per deviation of its
+        values. They sum to 1, and columns with the same information share theirs.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "metric": [StrOptions({"diagonal", "full"}), Metric, None],
     }
+    _saved: ClassVar[tuple[str, ...]] = ("gamma_", "feature_importances_")
 
     _: KW_ONLY
     metric: str | Metric | None = None

@@ -22,7 +22,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from dask_odm.errors import InputError
 
 _LIST = "{…}"  # in a docstring, stands for the words that a parameter takes
-_SECTION = re.compile(r"^Parameters\n-+\n(.*?)\n*(?=^\S[^\n]*\n-+$|\Z)", re.M | re.S)
+_SECTIONS = {
+    title: re.compile(rf"^{title}\n-+\n(.*?)\n*(?=^\S[^\n]*\n-+$|\Z)", re.M | re.S)
+    for title in ("Parameters", "Attributes")
+}
 C = TypeVar("C")
 COUNT = [Interval(Integral, 1, None, closed="left")]  # the constraint of a number of things
 COUNT_OR_NONE = [*COUNT, None]
@@ -33,9 +36,9 @@ def with_parameters(cls: type[C]) -> type[C]:
     """Make a class a dataclass of its parameters, for scikit-learn's `get_params` and `set_params`.
 
     Parameters of a base are documented and constrained there, unless the class does it anew: its docstring gets their
-    entries, and `_parameter_constraints` theirs. In the signature those of the class come first. A `fit` of its own
-    gets the entries of a base's `fit`, too. ``{…}`` in the first line of an entry becomes the words that the parameter
-    takes, and below it what a `Registered` says of each.
+    entries, and `_parameter_constraints` theirs. In the signature those of the class come first. Its docstring gets the
+    entries of a base's attributes behind its own, and a `fit` of its own those of a base's `fit`. ``{…}`` in the first
+    line of an entry becomes the words that the parameter takes, and below it what a `Registered` says of each.
     """
     made: Any = dataclass(eq=False, repr=False)(cls)
     bases = made.__mro__
@@ -55,7 +58,12 @@ def with_parameters(cls: type[C]) -> type[C]:
         own = parameter_entries(vars(base).get("__doc__"))
         entries |= {name: _with_words(entry, constraints.get(name, ())) for name, entry in own.items()}
     made._parameter_constraints = {name: constraints[name] for name in names if name in constraints}
-    made.__doc__ = _with_entries(cleandoc(cls.__doc__ or ""), [entries[name] for name in names if name in entries])
+    attributes: dict[str, str] = {}
+    for base in bases:
+        for name, entry in parameter_entries(vars(base).get("__doc__"), "Attributes").items():
+            attributes.setdefault(name, entry)
+    documented = _with_entries(cleandoc(cls.__doc__ or ""), [entries[name] for name in names if name in entries])
+    made.__doc__ = _with_entries(documented, list(attributes.values()), "Attributes")
     fit = vars(made).get("fit")
     if fit is not None:
         told: dict[str, str] = {}
@@ -79,17 +87,18 @@ def _with_words(entry: str, constraints: Sequence[Any]) -> str:
     return f"{first}\n{text}"
 
 
-def _with_entries(docstring: str, entries: list[str]) -> str:
-    """Return a docstring with these entries of parameters, each once, at its end if it has no section of them."""
-    section = "\n".join(["Parameters", "-" * 10, *dict.fromkeys(entries)])
-    if entries and not _SECTION.search(docstring):
-        return f"{docstring}\n\n{section}"
-    return _SECTION.sub(lambda found: f"{section}\n\n", docstring, count=1)
+def _with_entries(docstring: str, entries: list[str], title: str = "Parameters") -> str:
+    """Return a docstring with these entries in a section, each once; a new one is in front of all but parameters."""
+    section = "\n".join([title, "-" * 10, *dict.fromkeys(entries)])
+    if entries and not _SECTIONS[title].search(docstring):
+        before, *after = re.split(r"^(?=(?!Parameters\n)\S[^\n]*\n-+$)", docstring, maxsplit=1, flags=re.M)
+        return "\n\n".join([before.rstrip(), section, *after])
+    return _SECTIONS[title].sub(lambda found: f"{section}\n\n", docstring, count=1)
 
 
-def parameter_entries(docstring: str | None) -> dict[str, str]:
+def parameter_entries(docstring: str | None, title: str = "Parameters") -> dict[str, str]:
     """Return the entry of every parameter of a numpydoc docstring, whole and without indentation, by name."""
-    section = _SECTION.search(cleandoc(docstring or ""))
+    section = _SECTIONS[title].search(cleandoc(docstring or ""))
     found = re.findall(r"^\S[^\n]*(?:\n[ \t]+[^\n]*|\n(?=\n))*", section[1] if section else "", re.M)
     named = {entry: re.split(" *:|$", entry, maxsplit=1, flags=re.M)[0] for entry in found}
     return {name.strip(): entry for entry, names in named.items() for name in names.split(",")}

@@ -24,6 +24,13 @@ class Base:
         paragraphs.
     changed : float, default=2.0
         As the base has it.
+
+    Attributes
+    ----------
+    shared : int
+        Told anew.
+    both_ : float
+        Of the base.
     """
 
     _parameter_constraints: ClassVar[dict] = {"shared": [int], "changed": [float]}
@@ -76,9 +83,15 @@ def test_its_documentation_is_whole():
         "own, other : str\n    Two.\n"
         "shared : int, default=1\n    In two\n\n    paragraphs.\n"
         "changed : float, default=3.0\n    Anew.\n\n"
-        "Attributes\n----------\nshared : int\n    Not the parameter."
+        "Attributes\n----------\nshared : int\n    Not the parameter.\nboth_ : float\n    Of the base."
     )
     assert "As the base has it." in getdoc(Base)
+
+
+def test_sections_of_bases_alone_are_in_front_of_others():
+    documented = with_parameters(type("Bare", (Base,), {"__doc__": "Bare.\n\nExamples\n--------\n>>> None"}))
+    titles = [line for line in getdoc(documented).split("\n") if line in ("Parameters", "Attributes", "Examples")]
+    assert titles == ["Parameters", "Attributes", "Examples"]
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -69,18 +69,8 @@ class ArrowTable:
         return pd.Series(held.to_pandas(), name=name)
 
 
-def parquet_files(paths: Sequence[str], reading: Reading) -> TableSource:
-    """Return the rows of Parquet files with the same columns as a source."""
-    return _files(paths, reading, _parquet_batches)
-
-
-def ipc_files(paths: Sequence[str], reading: Reading) -> TableSource:
-    """Return the rows of Arrow files with the same columns as a source."""
-    return _files(paths, reading, _ipc_batches)
-
-
-def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any]) -> TableSource:
-    """Return the rows of files as a source; ``read`` yields their batches."""
+def _files(read: Callable[..., Any], paths: Sequence[str], reading: Reading) -> TableSource:
+    """Return the rows of files with the same columns as a source; ``read`` yields their batches."""
     sizes = [file_size(path) for path in paths]
     held = _columns_of(next(read(paths[0], 1)), reading)
     folders = FolderColumns(paths, held)
@@ -186,6 +176,10 @@ def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
             yield reader.schema
             for batch in reader:
                 yield batch, min(1.0, (file.tell() + 8) / file.size())  # 8 bytes end the stream
+
+
+parquet_files = partial(_files, _parquet_batches)
+ipc_files = partial(_files, _ipc_batches)
 
 
 def _opened(path: str) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Stretch
 from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.estimators.odm_regressor import units_of
 from dask_odm.estimators.search.search_fit import (
     SCALES,
     SearchFit,
@@ -52,6 +53,7 @@ from dask_odm.methods.search.trials import Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
+SHARES_OF_NUMBERS = tuple(10.0 * share for share in TUNING.shares)  # of λ in rows: they are seldom as noisy as classes
 PARAMS = ("kernel", "scale", "metric", "gamma", "lam", "upsilon", "theta", "solver")
 ODM = ODMFamily()  # learns by the settings that were found
 
@@ -74,7 +76,7 @@ class SearchFamily(Family[SearchFit]):
         return replace(super().of_classes(fit, classes), classes=classes)
 
     def scheme(self, fit: SearchFit) -> Scheme:
-        return fit.first._settings(fit.run).scheme
+        return fit.settings.scheme
 
     def choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
         return Choice("search", "settings are searched for", SearchRecipe())
@@ -86,19 +88,23 @@ class SearchFamily(Family[SearchFit]):
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
     budget = BUDGETS[fit.budget]
-    in_cells = solver_word(fit.first.solver) == "cells"
+    of_classes = len(data.class_weights) > 0
+    in_cells = of_classes and solver_word(fit.first.solver) == "cells"
     if in_cells and fit.metric == "auto":  # landmarks cannot follow the γ of cells
         fit = replace(fit, metric=None)
-    views = views_of(fit, budget, data, fit.groups)
-    each = isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each"
+    views = views_of(fit, budget, data)
+    each = in_cells and getattr(fit.first.solver, "settings", "") == "each"
     if each and len(fit.kernels) == 1:  # the scaling is that of all cells
         views = views[:1]
     fit = fit.seen_by(views[0])
     for view in views:
-        chosen = fit.classifier(view)
-        ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
+        chosen = fit.estimator(view)
+        chosen._family.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
+    if not of_classes:
+        fit = replace(fit, upsilons=(fit.first.upsilon,), thetas=(fit.first.theta,))
     axes = axes_of(
         data, replace(fit.kernel, metric=None), views, fit.landmarks, in_cells=in_cells,
+        shares=TUNING.shares if of_classes else SHARES_OF_NUMBERS,
         gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
     )  # fmt: skip
     if each:
@@ -108,8 +114,9 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     trials = _Trials(data, fit, splits, axes.views, told=bool(why))
-    # accuracy, and what decides
-    require_state(fit, resume is None or _fits(resume, splits, 2 if fit.scorers is None else len(fit.scorers)))
+    # accuracy, and what decides, or R²
+    scores = (2 if of_classes else 1) if fit.scorers is None else len(fit.scorers)
+    require_state(fit, resume is None or _fits(resume, splits, scores))
     search = trials.search(axes, budget, resume, save)
     state = search.run()
     best = search.best
@@ -118,14 +125,22 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
         kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
-        cells = replace(fit, first=fit.classifier(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
+        cells = replace(fit, first=fit.estimator(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
         stretches = trials.metrics_of_cells(setting) if kernels else {}
         trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)
         trained.attributes.update(trials.of_metric(setting))
         return trained
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
-    return with_results(trained, state, best, trials, params, list(fit.scorers or ()))
+    trained.attributes.update(
+        best_params_=params[best],
+        best_score_=state.history[best]["objective"],
+        best_index_=best,
+        nested_score_=trials.nested_score(state),
+        **trials.of_metric(setting),
+        cv_results_=_results_of(state, trials, params, list(fit.scorers or ())),
+    )
+    return trained
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
@@ -133,8 +148,7 @@ def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
     if any(each is not None for each in given) or len(axes.views) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
                          "set cv, scoring and metric to None, name one kernel, and give no groups.")  # fmt: skip
-    classifier = fit.classifier(axes.views[0])
-    own = replace(classifier._settings(fit.run), axes=axes)
+    own = replace(fit.estimator(axes.views[0])._settings(fit.run), axes=axes)
     return ODM.train(ODM.choose(own, data.rows, data.features), data, own)
 
 
@@ -153,17 +167,21 @@ class _Trials(SampleTrials):
     ) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
-        metric = metric_of(fit.metric)
+        units = None if data.class_weights else units_of(data)
         super().__init__(
-            data, fit.kernel, fit.run, splits, views, most, fit.score, fit.groups, metric=metric, learn=learn_metric
-        )
+            data if units is None else data.with_targets(units), fit.kernel, fit.run, splits, views, most,
+            fit.score(units), fit.groups, metric=metric_of(fit.metric), learn=learn_metric,
+        )  # fmt: skip
+        self._given = data
         self._fit = fit
         self._told = told  # kernel and scale, even if there is no choice left
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
-        """Return the parameters of `ODMClassifier` for a setting; of kernel, scale and solver those of several."""
+        """Return the parameters of the estimator for a setting; of kernel, scale and solver those of several."""
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
+        if not self._of_classes:  # of numbers, both are the user's, and the kernel is always told
+            found = {"kernel": setting.kernel, "lam": lam}
         found |= self.seen_by(setting, told=self._told)
         if (stretch := self._fit.stretches.get(setting.scale)) is not None:
             found["metric"] = Metric(values=stretch.values.tolist())
@@ -210,7 +228,7 @@ class _Trials(SampleTrials):
 
     @property
     def _in_cells(self) -> bool:
-        return solver_word(self._fit.first.solver) == "cells"
+        return self._of_classes and solver_word(self._fit.first.solver) == "cells"
 
     def goes_on(self, setting: Setting) -> bool:
         """Whether a last stage is worth its time.
@@ -255,7 +273,7 @@ class _Trials(SampleTrials):
         ``score`` is the best over landmarks. Cells are searched for accuracy by single rows only, which is compared.
         """
         given = self._fit.cv, self._fit.scorers, self._groups
-        if self._fit.first.solver != "auto" or any(each is not None for each in given):
+        if not self._of_classes or self._fit.first.solver != "auto" or any(each is not None for each in given):
             return ""
         choice, fit = self._chosen(setting)
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
@@ -293,7 +311,7 @@ class _Trials(SampleTrials):
     def trained(self, setting: Setting, why: str = "") -> Trained:
         """Train all rows with a setting; ``why`` says why its solver was taken."""
         choice, fit = self._chosen(setting)
-        return ODM.train(replace(choice, why=why) if why else choice, self._data, fit)
+        return self._family.train(replace(choice, why=why) if why else choice, self._given, fit)
 
     def _chosen(self, setting: Setting, *, loo: bool = False) -> tuple[Choice[ODMFit], ODMFit]:
         """Return the solver of all rows with a setting of the search, and its settings.
@@ -301,32 +319,17 @@ class _Trials(SampleTrials):
         With ``loo``, rows or groups are left out, though the last fit may not do so.
         """
         own = {name: value for name, value in self.parameters(setting).items() if name not in View._fields}
-        classifier = self._fit.classifier(setting.view, **own)
-        fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
+        estimator = self._fit.estimator(setting.view, **own)
+        fit = estimator._settings(replace(self._fit.run, checkpoint=None, resume=False))
         fit = replace(fit, kernel=replace(fit.kernel, metric=self.kernel_of(setting).metric))
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
-        return ODM.choose(fit, self._data.rows, self._data.features), fit
+        return self._family.choose(fit, self._data.rows, self._data.features), fit
 
-
-def with_results(
-    trained: Trained,
-    state: SearchState,
-    best: int,
-    trials: SampleTrials,
-    params: Sequence[dict[str, Any]],
-    names: Sequence[str],
-) -> Trained:
-    """Return a model with what a search for it found; ``params`` are those of each trial, ``names`` of the scores."""
-    trained.attributes.update(
-        best_params_=params[best],
-        best_score_=state.history[best]["objective"],
-        best_index_=best,
-        nested_score_=trials.nested_score(state),
-        **trials.of_metric(Setting.of(state.history[best])),
-        cv_results_=_results_of(state, trials, params, names),
-    )
-    return trained
+    @property
+    def _family(self) -> Family[Any]:
+        family: Family[Any] = self._fit.first._family  # learns by the settings that were found
+        return family
 
 
 def _results_of(

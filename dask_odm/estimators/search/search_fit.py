@@ -1,23 +1,25 @@
-"""Settings of one search, and splits of rows as users give them."""
+"""Parameters of searches, the settings of one search, and splits of rows as users give them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from dask_odm.data.rows.scaling import SCALINGS, Stretch
+from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
+from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.scoring import Scorer, Scoring
+from dask_odm.estimators.odm_estimator import advise_groups
+from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer, Scoring, deciding_scorers
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, solver_word
+from dask_odm.learning.parameters import Registered, SolverObject, solver_word, with_parameters
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
@@ -25,7 +27,7 @@ from dask_odm.methods.metric import MOST_FEATURES
 from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import require_groups
 from dask_odm.methods.search.climb import BUDGETS, TUNING, Axes, Budget, View
-from dask_odm.methods.search.trials import Given, Score, accuracy
+from dask_odm.methods.search.trials import Given, Score, accuracy, explained
 from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
@@ -38,35 +40,188 @@ SCALES = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standa
 SEARCHED = Metric(rounds=8, rows=4000)
 MANY = 1000  # rows from which a metric is learned: of fewer, those that judge it are too few
 MIXED = 32  # features up to which it may be a matrix, as quickly
-CONSTRAINTS: dict[str, list[Any]] = {
-    "kernel": [Registered(KERNELS, "auto"), "array-like"],
-    "gammas": ["array-like", None],
-    "lams": ["array-like", None],
-    "cv": [
-        Interval(Integral, 2, None, closed="left"),
-        Interval(Real, 0.0, 1.0, closed="neither"),
-        "array-like",
-        HasMethods(["split", "get_n_splits"]),
-        None,
-    ],
-    "scale": [Registered(SCALINGS, "auto"), None],
-    "metric": [StrOptions({"auto", "diagonal", "full"}), Metric, None],
-    "scoring": [str, callable, "array-like", None],
-    "refit": [str, None],
-    "budget": [StrOptions(set(BUDGETS))],
-}
 
 
-def kernels_of(search: Any, plain: Any) -> tuple[str, ...]:
-    """Return the kernels to choose from. Cells that search for themselves have the first one by default."""
-    if not isinstance(search.kernel, str):
-        return several(search, "kernel", plain)
-    if search.kernel != "auto":
-        return (search.kernel,)
-    return tuple(SCALES)[: 1 if getattr(search.solver, "settings", "") == "each" else None]
+@with_parameters
+class SearchParameters(LeftOutScores):
+    """An estimator that finds settings for another: its parameters, of which it takes several values.
+
+    Parameters
+    ----------
+    kernel : {…}, array-like of them, or None, default="auto"
+        Kernel, or kernels to choose from; "linear" has no γ. "auto" or None: "rbf" and "laplacian". {…}
+    gammas : array-like of float or None, default=None
+        Values of γ to choose from. None: 2⁻⁴ … 2⁶ times the value of ``gamma="scale"``.
+    lams : array-like of float or None, default=None
+        Values of λ. None: 2.5⁻⁴ … 2.5⁶ times the number of rows, whatever the scale of their weights; ten times as much
+        for real targets.
+    cv : int, float, splitter, list of splits, or None, default=None
+        How rows are left out: a number of folds (2 or more), the share of a validation set (below 1), or by default one
+        by one. The default is computed in closed form, see ``loo_score_``. Your own splits are pairs of row numbers (or
+        masks) for training and validation, or a splitter such as scikit-learn's `StratifiedKFold`. Folds are drawn by
+        row number, and not copied.
+    scoring : str, callable, several of them, dict, or None, default=None
+        Score of left-out rows, or several scores: names or scorers of scikit-learn, such as "roc_auc" or
+        "neg_mean_absolute_error". `CostScorer` is for costs. Scores are computed from the values of left-out rows,
+        without refits, and so are probabilities. None: the logistic loss decides, and accuracy is told; of real
+        targets, R².
+    refit : str or None, default=None
+        Name of the score that decides, if there are several. None: the first.
+    tol : float, default=1e-3
+        Relative duality gap of the last fit. Trials are solved to 1e-2.
+    scale : {…} or None, default="auto"
+        Scaling of the features. The model also applies it to new rows. "auto" chooses with "rbf" among all, and with
+        "laplacian" between "ranks" and "standard". Other kernels and sparse rows have one: "standard" for tables with
+        words or telling gaps, whose numbers are seldom alike and which are never scaled to their range, else "minmax".
+    metric : {"auto", "diagonal", "full"}, `dask_odm.Metric` or None, default="auto"
+        Learned metric, as of `ODMClassifier`. "auto" tries both kinds with the best view of each kernel, and none; only
+        with ``cv=None``, without groups, for 1,000 rows and more of at most 1,000 features, and "full" for 32. Half of
+        a sample of 4,000 rows learns it, and settings are then compared by rows that are not of this half.
+    budget : {"fast", "default", "thorough"}, default="default"
+        How much is tried. "fast" has one scaling for each kernel and no metric, and looks closer at the best. "default"
+        looks closer at the best of each kernel, and "thorough" at all.
+
+    Attributes
+    ----------
+    best_score_ : float
+        Score of ``best_params_`` in the last stage of the search: in folds, on the larger sample, or on all rows. With
+        several scores, it is the one that decides. The best of many scores of your own is too optimistic for models of
+        that stage. The last fit may have more rows and landmarks, and so be better.
+    nested_score_ : float
+        Score without this optimism, always on the larger sample: each split, or each tenth of the rows if they are left
+        out one by one, is scored with the setting that is best on the others. nan if the others have no rows of some
+        class. Quote it for at most 8,000 rows, or with groups, and ``loo_score_`` for more; best is the score of
+        rows held out.
+    best_index_ : int
+        Index of ``best_params_`` in ``cv_results_``.
+    cv_results_ : dict of arrays
+        As in scikit-learn's halving searches: ``iter`` is the stage, and ``n_resources`` the number of its rows.
+        Several scores have their names in place of "score". By default, the rank is by logistic loss or R². λ is the
+        value for all rows. On a sample, λ is smaller in proportion to the weight of the sample. Saved models do not
+        have this attribute.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        As of `ODMClassifier`, if a metric was learned with the best kernel and scaling, be it better or not.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Registered(KERNELS, "auto"), "array-like", None],
+        "gammas": ["array-like", None],
+        "lams": ["array-like", None],
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            Interval(Real, 0.0, 1.0, closed="neither"),
+            "array-like",
+            HasMethods(["split", "get_n_splits"]),
+            None,
+        ],
+        "scale": [Registered(SCALINGS, "auto"), None],
+        "metric": [StrOptions({"auto", "diagonal", "full"}), Metric, None],
+        "scoring": [str, callable, "array-like", None],
+        "refit": [str, None],
+        "budget": [StrOptions(set(BUDGETS))],
+    }
+    _saved: ClassVar[tuple[str, ...]] = (
+        "best_params_", "best_score_", "best_index_", "nested_score_", "feature_importances_"
+    )  # fmt: skip
+    _unsaved: ClassVar[tuple[str, ...]] = ("cv_results_",)
+    _plain: ClassVar[Any]  # the estimator whose settings are found
+    _axes: ClassVar[tuple[str, ...]] = ("gammas", "lams")
+
+    kernel: Any = "auto"
+    _: KW_ONLY
+    metric: Any = "auto"
+    gammas: Any = None
+    lams: Any = None
+    cv: Any = None
+    scoring: Any = None
+    refit: str | None = None
+    solver: Any = "auto"
+    scale: str | None = "auto"
+    budget: str = "default"
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Find settings, and learn from all rows with the best of them.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n,), DataArray, str or None
+            Group of each row. With ``cv=None``, each group is left out in turn, in closed form. If ``cv`` is a splitter
+            such as scikit-learn's `GroupKFold`, it gets the groups. For a cube, a DataArray over some or all dimensions
+            of the rows, or the name of a variable. Neighbouring pixels are alike: leaving out blocks of a scene
+            (`spatial_blocks`) measures the quality of a map better than leaving out single pixels.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `ODMClassifier.fit`; groups with folds that would not keep them together, or groups for another number of
+            rows.
+        """
+        return self._fitted(X, y, sample_weight, groups)
+
+    def _settings(self, run: FitRun, **more: Any) -> SearchFit:
+        groups = more.get("groups")
+        kernels = self._kernels()
+        solvers = None if isinstance(self.solver, str | SolverObject) else self._several_solvers()
+        shared = set(self._get_param_names()) & set(self._plain._get_param_names())
+        first = {
+            **{name: getattr(self, name) for name in shared},
+            "kernel": kernels[0],
+            "metric": None,
+            "solver": self.solver if solvers is None else solvers[0],
+        }
+        if more.get("places") and groups is None:
+            advise_groups()
+        axes: dict[str, Any] = {
+            name: None if getattr(self, name) is None else self._several(name) for name in self._axes
+        }
+        return SearchFit(
+            run=run, first=self._plain(**first), **axes, kernels=kernels, scale=self.scale, metric=self.metric,
+            budget=self.budget, solvers=solvers, cv=splits_of(self.cv, groups),
+            scorers=deciding_scorers(self.scoring, self.refit),
+            groups=None if groups is None or self.cv is not None else numbered(groups),
+        )  # fmt: skip
+
+    def _kernels(self) -> tuple[str, ...]:
+        """Return the kernels to choose from. Cells that search for themselves have the first one by default."""
+        kernel = "auto" if self.kernel is None else self.kernel  # as before there was "auto"
+        if not isinstance(kernel, str):
+            return self._several("kernel")
+        if kernel != "auto":
+            return (kernel,)
+        return tuple(SCALES)[: 1 if getattr(self.solver, "settings", "") == "each" else None]
+
+    def _several_solvers(self) -> tuple[Landmark, ...]:
+        """Return the `Landmark` objects to choose from, one per number of landmarks."""
+        solvers = self._several("solver")
+        for solver in solvers:
+            if not isinstance(solver, Landmark):
+                raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "
+                                 f"choose from. Got {solver!r} among them.")  # fmt: skip
+            as_input_error(solver._validate_params)
+        if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
+            raise InputError("the solvers to choose from may differ in n_landmarks only.")
+        return tuple({int(solver.n_landmarks): solver for solver in solvers}.values())
+
+    def _several(self, name: str) -> tuple[Any, ...]:
+        """Return the values of a parameter to choose from, each checked like the one value of another estimator."""
+        given = getattr(self, name)
+        numbers = name not in ("kernel", "solver")
+        found = as_input_error(lambda: np.asarray(given, dtype=np.float64 if numbers else object))
+        if found.ndim != 1 or not len(found):
+            one = "" if numbers else "one value, or "
+            raise InputError(f"{name} must be {one}a sequence of one or more. Got {given!r} instead.")
+        values = tuple(dict.fromkeys(found.tolist()))
+        for value in values if name != "solver" else ():
+            checked = self._plain(**{name[:-1]: value}) if numbers else type(self)(value)
+            as_input_error(checked._validate_params)
+        return values
 
 
-def views_of(fit: Any, budget: Budget, data: TrainingData, groups: Array | None) -> tuple[View, ...]:
+def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
     """Return the views that a search chooses from: each kernel with the scale that the user named, or those that suit.
 
     Tables with words or telling gaps have numbers that are seldom alike, and are not scaled to their range
@@ -83,7 +238,7 @@ def views_of(fit: Any, budget: Budget, data: TrainingData, groups: Array | None)
     if fit.metric != "auto":
         kind = getattr(fit.metric, "kind", fit.metric)
         return tuple(view._replace(metric=kind) for view in views)
-    if data.labelled_rows < MANY or data.features > MOST_FEATURES or not (fit.cv is groups is None):
+    if data.labelled_rows < MANY or data.features > MOST_FEATURES or not (fit.cv is fit.groups is None):
         return views
     mixed = ("rbf",) if data.features <= MIXED and not data.is_sparse else ()
     kernels = {"diagonal": tuple(SCALES), "full": mixed}
@@ -196,20 +351,6 @@ def splits_of(cv: Any, groups: Array | None) -> int | float | Given | Splitter |
         ) from error
 
 
-def several(search: Any, name: str, plain: Any) -> tuple[Any, ...]:
-    """Return the values of a parameter to choose from, each checked like the parameter of one value, of ``plain``."""
-    given = getattr(search, name)
-    numbers = name not in ("kernel", "solver")
-    found = as_input_error(lambda: np.asarray(given, dtype=np.float64 if numbers else object))
-    if found.ndim != 1 or not len(found):
-        one = "" if numbers else "one value, or "
-        raise InputError(f"{name} must be {one}a sequence of one or more. Got {given!r} instead.")
-    values = tuple(dict.fromkeys(found.tolist()))
-    for value in values if name != "solver" else ():
-        as_input_error((plain(**{name[:-1]: value}) if numbers else type(search)(value))._validate_params)
-    return values
-
-
 def _numbers(part: Any) -> tuple[int, ...]:
     """Return the row numbers of one part of a split, which may be a mask of all rows."""
     rows = np.asarray(part)
@@ -218,31 +359,32 @@ def _numbers(part: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class SearchFit:
-    """Settings of a search: the classifier of the first of all settings, the values to choose from, and the splits.
+    """Settings of a search: the estimator of the first of all settings, the values to choose from, and the splits.
 
     Values to choose from are None where ``first`` has the only one, or where ranges that suit the data are taken.
     """
 
     run: FitRun
-    first: ODMClassifier
+    first: Any
     gammas: tuple[float, ...] | None
     lams: tuple[float, ...] | None
-    upsilons: tuple[float, ...] | None
-    thetas: tuple[float, ...] | None
     kernels: tuple[str, ...]
     scale: str | None
     metric: str | Metric | None
     budget: str
     solvers: tuple[Landmark, ...] | None
     cv: int | float | Given | Splitter | None
-    scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
+    upsilons: tuple[float, ...] | None = None
+    thetas: tuple[float, ...] | None = None
+    scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy or R²
     classes: Array | None = None
     groups: Array | None = None  # that are left out one by one, (n,)
     stretches: Mapping[str | None, Stretch | None] = field(default_factory=dict)  # of cells, for each scaling
 
-    @property
-    def score(self) -> Score:
-        """Scores of left-out rows, the deciding one first."""
+    def score(self, units: RealValues | None) -> Score:
+        """Return the scores of left-out rows, the deciding one first, of real targets in ``units``, or of classes."""
+        if units is not None:
+            return explained if self.scorers is None else NumberScoring(self.scorers, units)
         if self.scorers is None:
             return accuracy
         assert self.classes is not None
@@ -258,8 +400,8 @@ class SearchFit:
             plain["metric"] = self.metric.get_params()
         if self.groups is not None:
             plain["groups"] = sha256(self.groups.tobytes()).hexdigest()
-        first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
-        return plain | first | {"fit": self.first._settings(self.run).identity(), "landmarks": self.landmarks}
+        first = {"solver": solver_word(self.first.solver), "multi_class": getattr(self.first, "multi_class", None)}
+        return plain | first | {"fit": self.settings.identity(), "landmarks": self.landmarks}
 
     @property
     def landmarks(self) -> tuple[int, ...] | None:
@@ -267,21 +409,29 @@ class SearchFit:
         return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
 
     @property
+    def settings(self) -> Any:
+        """Settings of a fit with the first of all."""
+        return self.first._settings(self.run)
+
+    @property
     def kernel(self) -> KernelChoice:
         """Kernel of the first of all settings."""
-        kernel = self.first._settings(self.run).kernel
+        kernel = self.settings.kernel
         return replace(kernel, metric=self.stretches.get(kernel.scale))
 
     def seen_by(self, view: View) -> SearchFit:
         """Return the settings with the first of all views."""
-        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | _of_view(view)))
+        return replace(self, first=self._first_with(_of_view(view)))
 
-    def classifier(self, view: View, **parameters: Any) -> ODMClassifier:
-        """Return the classifier of a view; a linear one among others has no landmarks."""
+    def estimator(self, view: View, **parameters: Any) -> Any:
+        """Return the estimator of a view; a linear one among others has no landmarks."""
         several = len(self.kernels) > 1 or self.solvers is not None
         if several and view.kernel == "linear" and solver_word(self.first.solver) == "landmark":
             parameters["solver"] = "newton"
-        return ODMClassifier(**self.first.get_params(deep=False) | _of_view(view) | parameters)
+        return self._first_with(_of_view(view) | parameters)
+
+    def _first_with(self, parameters: dict[str, Any]) -> Any:
+        return type(self.first)(**self.first.get_params(deep=False) | parameters)
 
 
 def _of_view(view: View) -> dict[str, Any]:
