@@ -68,16 +68,16 @@ def _solve_path(
     problem: PrimalProblem, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None
 ) -> Trained:
     """Solve for the settings' λ, or for each λ of a path from the solution before, and return the model."""
-    span = routes.span_of_few_rows(features, data, fit)
-    thin = None if span is not None else routes.thin_problem(features, data, fit)
+    few = routes.FewRows.of(features, data, fit)
+    thin = None if few is not None else routes.thin_problem(features, data, fit)
     resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
     require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
 
     def solved(own: ODMFit, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
         """Solve from ``w`` (k,), whose sums ``start`` may be known; first by a cheaper route if one suits the rows."""
         ahead: PrimalSolution[Any] | None = None
-        if span is not None and resume is None:
-            ahead = routes.solve_in_span(span, own, data)
+        if few is not None and resume is None:
+            ahead = few.solve(own, data)
         elif thin is not None:
             ahead = routes.solve_thin(thin.with_lam(own.odm.lam), w, own)
         if ahead is not None and ahead.converged:
