@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 from scipy.sparse import csr_array, random_array
 from sklearn.datasets import make_classification
@@ -47,7 +49,7 @@ def routes(scale: float) -> Routes:
         f"{n:,} × 4,000 standardised, or Newton-CG",
         lambda: model.fit(wide, label),
         recipe,
-        span_of_few_rows=lambda *_: None,
+        FewRows=SimpleNamespace(of=lambda *_: None),
     )
     n = int(4000 * scale)
     X, kind = make_classification(n, 20, n_informative=10, random_state=0)

@@ -108,7 +108,8 @@ def _learn(
     if start is not None:
         learner = _started(start, learner)
     more = {} if groups is blocks is None else {"groups": _groups(groups, blocks, source, learner)}
-    target.prepare(learner)
+    if target.made is not None:
+        learner._last_seed = target.made[1]  # that of the existing model, which is used if no checkpoint has one
     seed = _drawn_seed(learner, target, given)
     try:
         with progress_shown() as seconds, runs_on.opened(), listen(target):
@@ -145,7 +146,7 @@ def _drawn_seed(learner: Any, target: Target, given: Mapping[str, Any]) -> int |
 
     The model then keeps it as its parameter, so that the fit can be repeated.
     """
-    goes_on = bool(given.get("resume")) and (target.is_there or _has_checkpoint(given))
+    goes_on = bool(given.get("resume")) and (target.made is not None or _has_checkpoint(given))
     if goes_on or learner.get_params(deep=False).get("random_state", 0) is not None:
         return None
     seed = randbelow(1_000_000)
@@ -257,8 +258,8 @@ class Target:
     def __init__(self, path: str, *, overwrite: bool, resume: bool) -> None:
         self.path = path
         self.overwrite = overwrite
-        self._made = _made_by(path) if resume and not overwrite else None
-        if self._made is None:
+        self.made = _made_by(path) if resume and not overwrite else None  # digest and seed of the fit that made it
+        if self.made is None:
             self._require_free()
 
     def _require_free(self) -> None:
@@ -266,20 +267,10 @@ class Target:
 
         check_target(self.path, "model", overwrite=self.overwrite)
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the model is there already."""
-        return self._made is not None
-
-    def prepare(self, learner: Any) -> None:
-        """Give a fit without a seed that of the existing model, which is used if no checkpoint has it."""
-        if self._made is not None:
-            learner._last_seed = self._made[1]
-
     def __call__(self, event: Any) -> None:
         """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""
-        if self._made is not None and isinstance(event, CheckpointOpened):
-            if event.fit == self._made[0]:
+        if self.made is not None and isinstance(event, CheckpointOpened):
+            if event.fit == self.made[0]:
                 raise FinishedError
             self._require_free()
 

@@ -7,21 +7,17 @@ import os
 import click
 
 import dask_odm as odm
-from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, open_cube, write_map
 from dask_odm.cli.options import NumberOrText
-from dask_odm.cli.rows import Judged, RowOptions, judged, row_options
+from dask_odm.cli.rows import Judged, judged
 from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown
 from dask_odm.errors import InputError
 from dask_odm.printing import printable, short
 
 
 @click.command()
-@click.argument("model")
-@click.argument("source", metavar="SRC")
+@judged
 @click.argument("out")
-@row_options
-@place_options
 @click.option(
     "--proba", is_flag=True, help="Write the probability of every class; of models that were fitted with --loo."
 )
@@ -35,8 +31,9 @@ from dask_odm.printing import printable, short
 )
 @overwrite_option
 @json_option
-def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, proba: bool, scores: bool,
-            sets: float | None, overwrite: bool, as_json: bool) -> None:  # fmt: skip
+def predict(
+    given: Judged, out: str, proba: bool, scores: bool, sets: float | None, overwrite: bool, as_json: bool
+) -> None:
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
@@ -50,23 +47,24 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
         raise click.UsageError("--proba, --decision-function and --sets exclude each other.")
     if out == STDOUT and as_json:
         raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
+    source = given.source
     if os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
         raise click.UsageError(f"OUT '{printable(out)}' is SRC, whose rows it would replace.")
     of_cube = is_cube(source)
-    if not of_cube:
-        check_predictions(out, overwrite=overwrite)
+    if of_cube:
+        given.rows.refuse_for_cubes()
     else:
-        rows.refuse_for_cubes()
+        check_predictions(out, overwrite=overwrite)
     what = "probabilities" if proba else "scores" if scores else "labels" if sets is None else "sets"
     coverage = {} if sets is None else {"coverage": sets}
     with progress_shown() as seconds:
-        loaded = odm.load_model(model)
+        loaded = given.load()
         method = require_method(loaded, what, **coverage)  # before files are read
         if of_cube:
-            with runs_on.opened():
+            with given.runs_on.opened():
                 count = write_map(method, source, out, overwrite=overwrite)
         else:
-            with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
+            with given.beside(loaded, labels=False) as store:
                 count = write_predictions(loaded, store, out, what=what, overwrite=overwrite, **coverage)
     if out == STDOUT:
         return
@@ -105,7 +103,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     """
     from dask_odm.diagnostics.evaluation import compare, scores_of
     from dask_odm.diagnostics.plotting import draw
-    from dask_odm.diagnostics.summaries import interval_lines, listing, set_lines
+    from dask_odm.diagnostics.summaries import coverage_lines, listing
 
     with progress_shown() as seconds:
         loaded = given.load()
@@ -117,8 +115,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}
     elsewhere = ("classes", "confusion", "other_labels", "sets", "intervals", "each", "seconds")
     told = {name: value for name, value in result.items() if name not in elsewhere}
-    told |= set_lines(result.get("sets", {})) | interval_lines(result.get("intervals", {}))
-    told |= {"seconds": result["seconds"]}
+    told |= coverage_lines(result) | {"seconds": result["seconds"]}
     emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
 
 

@@ -28,10 +28,7 @@ _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with 
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
-    format: str | None = option_field(
-        "Format of files; by default told by the file.",
-        type=click.Choice(list(FORMATS)),
-    )
+    format: str | None = option_field("Format of files; by default told by the file.", type=click.Choice(list(FORMATS)))
     label: str | None = option_field("Label column by name or number, or array of an archive.", metavar="COLUMN")
     no_label: bool = option_field("The data have no labels.", default=False, is_flag=True)
     weight: str | None = option_field("Column of row weights, or array of an archive.", metavar="COLUMN")
@@ -179,7 +176,7 @@ row_options = gathered("rows", RowOptions)
 
 @dataclass(frozen=True)
 class Judged:
-    """A model, and labelled rows to compare it with, with the options of reading them."""
+    """A model, and rows to predict or to compare it with, with the options of reading them."""
 
     model: str
     source: str
@@ -193,9 +190,9 @@ class Judged:
         return odm.load_model(self.model)
 
     @contextmanager
-    def beside(self, model: Any) -> Iterator[Any]:
-        """Yield the rows as a store, where work runs at the place that was asked for."""
-        with self.runs_on.opened(), self.rows.store_of(self.source, model, labels=True) as store:
+    def beside(self, model: Any, *, labels: bool = True) -> Iterator[Any]:
+        """Yield the rows as a store, with ``labels`` or without; work runs at the place that was asked for."""
+        with self.runs_on.opened(), self.rows.store_of(self.source, model, labels=labels) as store:
             yield store
 
 

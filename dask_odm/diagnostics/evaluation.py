@@ -52,7 +52,12 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     """
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
     steps, model = last_step(model, "evaluate") if isinstance(model, BaseEstimator) else (Steps(), model)
-    store = _store_of(store)
+    given, store = store, stored(store)
+    if store is None:
+        raise InputError(
+            f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as "
+            "by dask_odm.ingest((X, y), 'test.zarr')."
+        )
     with scratch_folder() if steps else nullcontext("") as folder:
         return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
 
@@ -132,30 +137,52 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     return dict(zip(scorers, found.tolist(), strict=True))
 
 
-def compare(model: Any, store: Store) -> Evaluation | Errors | Together:
+def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation | Errors | Together:
     """Compare a classifier's predictions with a store's labels, or a regressor's with its targets, as `evaluate`."""
     of_labels = hasattr(model, "multilabel_")
     if hasattr(model, "classes_") and not of_labels:
-        return evaluate(model, store)
+        return evaluate(model, store, keep_margins=keep_margins)
     _require_as_many(model, store)
     if of_labels and not store.facts.labels:
         raise InputError(NOT_LABELS)
     store.require_targets("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
-    if store.targets:
-        return _together(model, store)
-    sizes: dict[float, float] = {}
-    giver: Any = model
-    then: Any = None
+    count = store.targets or 1
+    each: list[Any] = _of_labels(model, count) if of_labels else [Errors() for _ in range(count)]
+    giver, then = model, ends
+    sizes: dict[float, Any] = {}  # of intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
         giver, then = model._of_intervals()
-        sizes = {each: model._interval_size(each) for each in COVERAGES}
-    found = Errors()
+        for share in COVERAGES:
+            by_target = -thresholds_of(model.conformity_, share, by_class=bool(store.targets))
+            sizes[share] = by_target if store.targets else by_target[0]
+    right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
-        predicted = values if values.ndim == 1 else values[:, 0]
-        found.add(y, predicted, weight, {each: then(values, size) for each, size in sizes.items()})
-    return found
+        known = known_targets(y)  # of rows that miss another target, too, nothing counts
+        true = np.where(known[:, None], y.reshape(len(y), -1), -1 if of_labels else np.nan)
+        predicted = values.reshape(len(y), -1)
+        if of_labels:
+            true = true.astype(np.int64)
+            shares = known * (1.0 if weight is None else weight)
+            right += float(shares @ is_right(predicted, true))
+            total += float(shares.sum())
+        held = {share: then(values, size).reshape(len(y), -1, 2) for share, size in sizes.items()}
+        for j, one in enumerate(each):
+            more = {"intervals": {share: pairs[:, j] for share, pairs in held.items()}} if held else {}
+            one.add(true[:, j], predicted[:, j], weight, **more)
+    if not store.targets:
+        return each[0]
+    names = map(str, range(count))
+    return Together(dict(zip(names, each, strict=True)), getattr(model, "threshold_", None), right, total)
+
+
+def _of_labels(model: Any, count: int) -> list[Evaluation]:
+    """Return a comparison for each label of a row, with its own link and boundary."""
+    links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
+    thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
+    made = zip(links, thresholds, strict=True)
+    return [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
 
 
 @dataclass(eq=False)
@@ -201,44 +228,6 @@ class Together:
     def table(self) -> str:
         """Return the lines as text."""
         return pd.DataFrame(self.lines()).to_string(index=False)
-
-
-def _together(model: Any, store: Store) -> Together:
-    """Compare what a model predicts of the rows of a store with several labels or targets of each."""
-    of_labels = hasattr(model, "multilabel_")
-    count = store.targets
-    moved = getattr(model, "threshold_", None)
-    each: list[Any] = [Errors() for _ in range(count)]
-    sizes = {}
-    if of_labels:
-        links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
-        made = zip(links, [0.0] * count if moved is None else moved.tolist(), strict=True)
-        each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
-    elif hasattr(model, "conformity_"):
-        sizes = {share: -thresholds_of(model.conformity_, share, by_class=True) for share in COVERAGES}
-    found = Together(dict(zip(map(str, range(count)), each, strict=True)), moved)
-    for y, values, weight in _beside_targets(store, model._values(model._resolve(store.path))):
-        known = known_targets(y)  # of rows that miss another target, too, nothing counts
-        true = np.where(known[:, None], y, -1).astype(np.int64) if of_labels else np.where(known[:, None], y, np.nan)
-        held = {share: ends(values, size) for share, size in sizes.items()}
-        for j, one in enumerate(each):
-            more = {"intervals": {share: pairs[:, j] for share, pairs in held.items()}} if held else {}
-            one.add(true[:, j], values[:, j], weight, **more)
-        shares = known * (1.0 if weight is None else weight)
-        found.right += float(shares @ is_right(values, true)) if of_labels else 0.0
-        found.weight += float(shares.sum())
-    return found
-
-
-def _store_of(given: Any) -> Store:
-    """Return a store from any of its forms; raise InputError for anything else."""
-    found = stored(given)
-    if found is not None:
-        return found
-    raise InputError(
-        f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as by "
-        "dask_odm.ingest((X, y), 'test.zarr')."
-    )
 
 
 def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Any, Array, Array | None]]:

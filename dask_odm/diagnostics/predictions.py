@@ -119,7 +119,7 @@ def require_method(model: Any, what: str, coverage: float = 0.9) -> Callable[[st
     if what == "sets":
         if not hasattr(model, "predict_set"):
             raise InputError(f"{type(model).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
-        return partial(_sets, model, coverage)
+        return lambda X: model.predict_set(X, coverage).astype(np.int8)  # 1 for every class in the set of a row
     if what == "probabilities" and not hasattr(type(model), "predict_proba"):
         raise InputError(
             f"{type(model).__name__} has no probabilities; ODMClassifier and ODMClassifierCV (--estimator odm, or "
@@ -127,11 +127,6 @@ def require_method(model: Any, what: str, coverage: float = 0.9) -> Callable[[st
         )
     method = {"labels": "predict", "scores": "decision_function", "probabilities": "predict_proba"}[what]
     return getattr(model, method)
-
-
-def _sets(model: Any, coverage: float, X: Any) -> Any:
-    """Return 1 for every class in the set of a row, else 0."""
-    return model.predict_set(X, coverage).astype(np.int8)
 
 
 def _titles(model: Any, lazy: Any, what: str) -> list[str]:

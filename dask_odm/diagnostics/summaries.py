@@ -124,22 +124,16 @@ def search_text(facts: Mapping[str, Any]) -> str:
     )
 
 
-def set_lines(sets: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Return a line for each coverage, of how often sets of classes hold their row's own, by `Evaluation.set_facts`."""
-    return {
-        f"sets for {float(coverage):.0%}": f"{each['held']:.1%} hold the class of their row, with {each['size']:.3g} "
-        f"classes on average; {each['empty']:.1%} are empty"
-        for coverage, each in sets.items()
-    }
-
-
-def interval_lines(intervals: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Return a line for each coverage, of how often intervals hold their row's target, by `Errors.facts`."""
-    return {
-        f"intervals for {float(coverage):.0%}": f"{each['held']:.1%} hold the target of their row, {each['width']:.4g} "
-        "wide on average"
-        for coverage, each in intervals.items()
-    }
+def coverage_lines(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return a line for each coverage: how often sets of classes hold their row's own, or intervals its target."""
+    lines = {}
+    for coverage, each in facts.get("sets", {}).items():
+        held = f"{each['held']:.1%} hold the class of their row, with {each['size']:.3g} classes on average"
+        lines[f"sets for {float(coverage):.0%}"] = f"{held}; {each['empty']:.1%} are empty"
+    for coverage, each in facts.get("intervals", {}).items():
+        held = f"{each['held']:.1%} hold the target of their row"
+        lines[f"intervals for {float(coverage):.0%}"] = f"{held}, {each['width']:.4g} wide on average"
+    return lines
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:

@@ -23,7 +23,6 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import merge_equal
-from dask_odm.data.store.statistics import Statistics
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import Precomputed
@@ -144,7 +143,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     shift = np.zeros(data.features) if scaling is None else scaling.shift
     weights = np.abs(model.weights[0])
     unit = 0.5 * float(np.finfo(data.raw_dtype).eps)
-    far = _farthest(statistics, shift)
+    far = np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))  # of any row
     moved = (SUM_ERROR + data.features) * UNIT * float(weights @ (far + np.abs(shift)))
     moved += unit * (0.0 if scaling is None else float(weights @ far))
     stiffness = fit.odm.stiffness
@@ -233,11 +232,6 @@ def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
         return a, own
     first, of = merge_equal(model.support, np.zeros(len(a)))
     return np.bincount(of, a, len(first)), own[first]
-
-
-def _farthest(statistics: Statistics, shift: Array) -> Array:
-    """Return how far any row's features are from ``shift`` (d,)."""
-    return np.maximum(np.abs(statistics.maximum - shift), np.abs(statistics.minimum - shift))
 
 
 def _half_norm(model: Any, kernel: Kernel) -> float:

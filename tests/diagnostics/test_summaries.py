@@ -10,12 +10,12 @@ import pytest
 
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.summaries import (
+    coverage_lines,
     listing,
     model_facts,
     plain,
     search_facts,
     search_text,
-    set_lines,
     store_facts,
 )
 
@@ -110,6 +110,6 @@ def test_labels_and_names_are_printable_short_and_not_without_end():
 
 
 def test_sets_of_classes_are_told_in_words():
-    lines = set_lines({"0.9": {"held": 0.912, "size": 1.25, "empty": 0.0}})
+    lines = coverage_lines({"sets": {"0.9": {"held": 0.912, "size": 1.25, "empty": 0.0}}})
     told = "91.2% hold the class of their row, with 1.25 classes on average; 0.0% are empty"
     assert lines == {"sets for 90%": told}

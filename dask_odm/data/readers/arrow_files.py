@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,15 @@ from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import Reading, columns_of_file, describe
+from dask_odm.data.readers.sources import Reading, columns_of_file, describe, explained
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
 from dask_odm.data.readers.tables import label_values
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
 _INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # an index without a name, as pandas or Dask writes it
+_WRONG = "cannot be read; the file is damaged or of another format"
+_explained = partial(explained, what=_WRONG, errors=(pyarrow.ArrowException, OSError))
 
 
 class ArrowTable:
@@ -69,18 +71,8 @@ class ArrowTable:
         return pd.Series(held.to_pandas(), name=name)
 
 
-def parquet_files(paths: Sequence[str], reading: Reading) -> TableSource:
-    """Return the rows of Parquet files with the same columns as a source."""
-    return _files(paths, reading, _parquet_batches)
-
-
-def ipc_files(paths: Sequence[str], reading: Reading) -> TableSource:
-    """Return the rows of Arrow files with the same columns as a source."""
-    return _files(paths, reading, _ipc_batches)
-
-
-def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any]) -> TableSource:
-    """Return the rows of files as a source; ``read`` yields their batches."""
+def _files(read: Callable[..., Any], paths: Sequence[str], reading: Reading) -> TableSource:
+    """Return the rows of files with the same columns as a source; ``read`` yields their batches."""
     sizes = [file_size(path) for path in paths]
     held = _columns_of(next(read(paths[0], 1)), reading)
     folders = FolderColumns(paths, held)
@@ -188,6 +180,10 @@ def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
                 yield batch, min(1.0, (file.tell() + 8) / file.size())  # 8 bytes end the stream
 
 
+parquet_files = partial(_files, _parquet_batches)
+ipc_files = partial(_files, _ipc_batches)
+
+
 def _opened(path: str) -> Any:
     """Open a file, or an object that is read a few megabytes at a time."""
     return pyarrow.PythonFile(open_source(path), mode="r") if is_address(path) else pyarrow.OSFile(path)
@@ -198,13 +194,3 @@ def _batch(path: str, reader: Any, i: int) -> Any:
         return reader.get_batch(i)
     with pyarrow.memory_map(path) as mapped:  # mapped each time, so that the process does not keep its pages
         return pyarrow.ipc.open_file(mapped).get_batch(i)
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Raise pyarrow's errors about an unreadable file as InputError."""
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read; the file is damaged or of another format ({reason}).") from error

@@ -20,7 +20,6 @@ from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
-from dask_odm.typing import Array
 
 
 def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> TableSource:
@@ -72,12 +71,7 @@ def _rows_per_class(batches: Iterator[LabelledRows], count: int, seed: int) -> I
     kept: list[LabelledRows] = []
     for batch in batches:
         both = LabelledRows.joined([*kept, batch])
-        kept = [both.taken(_smallest(both.y, uniforms_of(both.numbers, seed), count))]
+        draws = pd.Series(uniforms_of(both.numbers, seed)).groupby(pd.factorize(both.y)[0])
+        kept = [both.taken(np.flatnonzero(draws.rank(method="first") <= count))]
     for each in kept:
         yield each.taken(np.argsort(each.numbers, kind="stable"))
-
-
-def _smallest(y: Array, draws: Array, count: int) -> Array:
-    """Return the positions of the ``count`` smallest draws of each class."""
-    ranks = pd.Series(draws).groupby(pd.factorize(y)[0]).rank(method="first")
-    return np.flatnonzero(ranks <= count)

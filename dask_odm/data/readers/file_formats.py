@@ -16,6 +16,8 @@ from dask_odm.errors import InputError
 
 _PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
 _LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + rb")*\s*(#.*)?")
+_JSON_LINE = re.compile(rb"(?s)\s*\{.*")
+_CSV_LINE = re.compile(rb"(?s).*[,;\t|].*")
 _COLUMNS = ("label", "weight", "drop", "text")  # options that name columns
 
 
@@ -57,25 +59,11 @@ class FileFormat:
 FORMATS = {
     each.word: each
     for each in (
-        FileFormat(
-            "jsonl",
-            "JSON lines",
-            (".jsonl", ".ndjson"),
-            "json_lines:JsonLinesSource",
-            _COLUMNS,
-            re.compile(rb"(?s)\s*\{.*"),
-        ),
+        FileFormat("jsonl", "JSON lines", (".jsonl", ".ndjson"), "json_lines:JsonLinesSource", _COLUMNS, _JSON_LINE),
         FileFormat(
             "libsvm", "LIBSVM", (".libsvm", ".svm", ".svmlight"), "libsvm:LibsvmSource", ("n_features",), _LIBSVM_LINE
         ),
-        FileFormat(
-            "csv",
-            "CSV",
-            (".csv", ".tsv"),
-            "csv_files:CsvSource",
-            (*_COLUMNS, "header"),
-            re.compile(rb"(?s).*[,;\t|].*"),
-        ),
+        FileFormat("csv", "CSV", (".csv", ".tsv"), "csv_files:CsvSource", (*_COLUMNS, "header"), _CSV_LINE),
         FileFormat(
             "numpy", "NumPy", (".npy", ".npz"), "numpy_files:numpy_source", ("label", "weight"), magic=b"\x93NUMPY"
         ),

@@ -172,14 +172,13 @@ def reserve(descriptor: int, size: int) -> None:
     bytes are needed and free.
     """
     found = os.fstat(descriptor)
-    if found.st_size >= size and getattr(found, "st_blocks", 0) * 512 >= size:
+    if found.st_size >= size and found.st_blocks * 512 >= size:
         return
-    free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
+    free = os.fstatvfs(descriptor)
     try:
-        if not _allocated(descriptor, size):
-            _write_zeros(descriptor, size)
+        _allocate(descriptor, size)
     except OSError as error:
-        if error.errno not in FULL or free is None:
+        if error.errno not in FULL:
             raise
         from dask.utils import format_bytes  # imported here, since reading stores does not need it
 
@@ -187,20 +186,15 @@ def reserve(descriptor: int, size: int) -> None:
         raise OSError(error.errno, f"{reason(error)} ({format_bytes(size)} needed, {room} free)") from error
 
 
-def _allocated(descriptor: int, size: int) -> bool:
-    """Reserve bytes by a system call; return whether the system and the file system can."""
+def _allocate(descriptor: int, size: int) -> None:
+    """Reserve bytes by a system call, or if the system or the file system cannot, by zeros at the end of the file."""
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
-            return True
+            return
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-    return False
-
-
-def _write_zeros(descriptor: int, size: int) -> None:
-    """Append zeros to a file until it has ``size`` bytes."""
     at = os.lseek(descriptor, 0, os.SEEK_END)
     zeros = bytes(1 << 20)
     while at < size:
@@ -217,9 +211,7 @@ def write_synced(path: str, data: bytes) -> None:
 
 
 def sync(path: str) -> None:
-    """Force a file, or the names in a folder, to disk. Windows cannot do that for folders, which are skipped there."""
-    if os.name == "nt" and os.path.isdir(path):
-        return
+    """Force a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

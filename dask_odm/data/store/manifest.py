@@ -219,17 +219,14 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
     digest = raw.pop("digest")
     if digest != digest_of(raw):
         raise ValueError("its digest does not match")
-    arrays = {array.name: array for array in (_store_arrays if raw["format"] == FORMAT else _record_arrays)(raw)}
+    found = Layout.from_json(raw["layout"]).arrays() if raw["format"] == FORMAT else _record_arrays(raw)
+    arrays = {array.name: array for array in found}
     items = raw.pop("chunks")
     documents = raw.pop("documents")
     if set(items) != set(arrays) or set(documents) != set(zarr_documents(arrays.values(), {})):
         raise ValueError("it lists other files than its arrays have")
     chunks = {name: _chunk_entries(array, items[name]) for name, array in arrays.items()}
     return Manifest(raw, arrays, chunks, {key: _entry(item) for key, item in documents.items()}, digest)
-
-
-def _store_arrays(raw: dict[str, Any]) -> tuple[ArrayLayout, ...]:
-    return Layout.from_json(raw["layout"]).arrays()
 
 
 def _record_arrays(raw: dict[str, Any]) -> Iterator[ArrayLayout]:

@@ -6,7 +6,6 @@ zarr. A store becomes visible only when every byte of it is on disk; a failure l
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -282,17 +281,12 @@ class StoreWriter:
 
     def _read_kept(self, chunk: OpenRows, i: int) -> dict[str, Array]:
         """Return the columns that were put aside as number ``i``."""
-        row = np.dtype([(name, chunk.columns[name].dtype, chunk.columns[name].shape[1:]) for name in chunk.columns])
-        data = self._storage.read(f"{_KEPT}/{i}", row.itemsize * chunk.size)
-        rows = len(data) // row.itemsize
-        found = {}
-        at = 0
-        for name in chunk.columns:
-            column = row[name]
-            found[name] = np.frombuffer(data, column.base, rows * math.prod(column.shape), at)
-            found[name] = found[name].reshape(rows, *column.shape)
-            at += rows * column.itemsize
-        return found
+        of_row = [column[0].nbytes for column in chunk.columns.values()]
+        data = self._storage.read(f"{_KEPT}/{i}", sum(of_row) * chunk.size)
+        ends = np.cumsum(of_row) * (len(data) // sum(of_row))
+        parts = np.split(np.frombuffer(data, np.uint8), ends[:-1])
+        columns = zip(chunk.columns.items(), parts, strict=True)
+        return {name: part.view(column.dtype).reshape(-1, *column.shape[1:]) for (name, column), part in columns}
 
     def _write_kept(self, chunk: OpenRows, layout: Layout, kept: tuple[Label, ...], recode: Array) -> dict[str, object]:
         """Write the columns that were put aside, with final codes of labels, and return the attributes of y."""

@@ -84,8 +84,8 @@ def solve_exact(
             state = run.step(state)
 
 
-def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array) -> ExactSolution:
-    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,)."""
+def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array | None = None) -> ExactSolution:
+    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous; ``start`` (n,) as for `solve_exact`."""
     source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(len(K)))[:, None], 0)
     return solve_exact(losses, HeldProducts(source, K, threads=1), settings, start=start)
 

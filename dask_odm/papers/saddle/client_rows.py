@@ -192,11 +192,6 @@ def hadamard(columns: Array, signs: Array) -> None:
 ClientState = tuple[Array, Array]
 
 
-def begin(rows: ClientRows) -> ClientState:
-    """Return the first state: equal e for all rows of a class, and w = 0."""
-    return np.zeros(rows.n), np.zeros(rows.n)
-
-
 def tell_facts(rows: ClientRows, state: Any) -> Array:
     """Return the facts that the server needs before it begins: rows of either class, and the largest absolute entry."""
     values = rows.S.data if issparse(rows.S) else rows.S

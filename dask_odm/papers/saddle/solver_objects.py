@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass
-from numbers import Integral
 from typing import Any, ClassVar
-
-from sklearn.utils._param_validation import Interval
 
 from dask_odm.kernels.pivots import RACES
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
+    COUNT,
+    COUNT_OR_NONE,
     Registered,
     SolverClasses,
     SolverObject,
@@ -19,9 +18,6 @@ from dask_odm.learning.parameters import (
     with_parameters,
 )
 from dask_odm.learning.training.run import FitRun, KernelChoice
-
-_COUNT = [Interval(Integral, 1, None, closed="left")]
-_COUNT_OR_NONE = [*_COUNT, None]
 
 
 @with_parameters
@@ -40,10 +36,7 @@ class MNP(SolverObject):
     Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_landmarks": _COUNT,
-        "choice": [Registered(RACES)],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_landmarks": COUNT, "choice": [Registered(RACES)]}
 
     n_landmarks: int = 1000
     _: KW_ONLY
@@ -70,10 +63,7 @@ class Saddle(SolverObject):
     Jin, Huang, Li: *SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms*, 2017.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "block_size": _COUNT_OR_NONE,
-        "n_clients": _COUNT_OR_NONE,
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"block_size": COUNT_OR_NONE, "n_clients": COUNT_OR_NONE}
 
     block_size: int | None = None
     _: KW_ONLY
@@ -90,7 +80,7 @@ class Gilbert(SolverObject):
         Number of clients to which the rows are dealt, as in `Saddle`. None: no clients.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": _COUNT_OR_NONE}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": COUNT_OR_NONE}
 
     n_clients: int | None = None
 
