@@ -195,10 +195,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
-        several = self._has_labels
-        if isinstance(scores, np.ndarray):
-            return labels_block(scores) if several else label_block(scores, names)
-        if several:
+        if self._has_labels:
             return map_blocks("label", labels_block, scores, np.int64, columns=len(names))
         return map_blocks("label", label_block, scores, names.dtype, names)
 

@@ -169,6 +169,11 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         need these values.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept, beside the mean of real targets. The papers have none.
+    scale : {…} or None, default="auto"
+        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
+        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
+        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
+        not shift sparse rows.
 
     Attributes
     ----------
@@ -206,6 +211,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     _: KW_ONLY
     loo: bool = False
     fit_intercept: bool = True
+    solver: Any = "auto"
     scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:

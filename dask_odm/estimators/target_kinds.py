@@ -6,7 +6,7 @@ Each kind checks training rows, makes the training data of a fit, and shapes the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,9 +51,9 @@ class TargetKind(ABC):
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         """Check training rows in memory, and return them."""
 
-    @abstractmethod
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         """Return the training data of checked rows in memory."""
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, rows.factors, of_labels=rows.of_labels)
 
     @abstractmethod
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
@@ -101,9 +101,9 @@ class Classes(TargetKind):
 
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         if rows.codes is None:
-            return MemoryData.of(run, rows.X, rows.y, rows.weight, (), of_labels=rows.of_labels)
+            return super().in_memory(run, rows)
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
-        return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
+        return super().in_memory(run, replace(rows, y=y))
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         if getattr(estimator, "kernel", None) == "precomputed":
@@ -137,9 +137,6 @@ class RealTargets(TargetKind):
         options = {"multi_output": self.several, **estimator._reading()}
         return check_regression(estimator, given.X, given.y, given.weight, **options)
 
-    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
-
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         self.require_few_targets(store)
         store.require_targets("a regression")
@@ -167,10 +164,8 @@ class NormalRows(TargetKind):
     needs_labels = False
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        return check_unlabelled(estimator, given.X, given.weight, np.array(INSIDE), **estimator._reading())
-
-    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        return MemoryData.of(run, rows.X, rows.y, rows.weight, OneClass().class_weights)
+        found = check_unlabelled(estimator, given.X, given.weight, np.array(INSIDE), **estimator._reading())
+        return replace(found, factors=OneClass().class_weights)
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         return StoredData(run, store, OneClass())
