@@ -15,25 +15,17 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
-from dask_odm.estimators.shared_parameters import KernelParameters, MetricParameters
+from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
-from dask_odm.learning.parameters import (
-    Registered,
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    solver_word,
-    with_parameters,
-)
+from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_word, with_parameters
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
@@ -162,7 +154,7 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
 
 
 @with_parameters
-class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
+class RegressionEstimator(LeftOutScores, StoreRegressor):
     """A regressor by the loss of the optimal margin distribution machine, with intervals if rows were left out.
 
     Parameters
@@ -186,8 +178,6 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
-        "solver": [SolverOptions(SOLVERS)],
-        "scale": [Registered(SCALINGS, "auto"), None],
         "noise": [StrOptions({"even", "uneven"})],
     }
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
@@ -198,7 +188,6 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     upsilon: float = 1.0
     theta: float = 0.0
     solver: str | SolverObject = "auto"
-    scale: str | None = "auto"
     noise: str = "even"
 
     def __sklearn_tags__(self) -> Any:
@@ -261,7 +250,7 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
 
 
 @with_parameters
-class ODMRegressor(MetricParameters, RegressionEstimator):
+class ODMRegressor(MachineParameters, RegressionEstimator):
     """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
 
     It is the optimal margin distribution machine of real targets, and minimises
@@ -278,11 +267,6 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
     ----------
     kernel : {…}, default="rbf"
         Kernel function, with a bias of 1 if ``fit_intercept``. {…}
-    lam : float or "auto", default="auto"
-        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
-        rows, or the sum of their weights.
-    warm_start : bool, default=False
-        Start from the solution of the last fit, as `ODMClassifier` does.
 
     Attributes
     ----------
@@ -321,14 +305,10 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
     _targets: ClassVar[RealTargets] = RealTargets(several=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS)],
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
-        "warm_start": ["boolean"],
     }
 
     kernel: str = "rbf"
     _: KW_ONLY
-    lam: float | str = "auto"
-    warm_start: bool = False
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
         return settings_of(self, RegressionFit, run, more, spread=self.loo and self.noise == "uneven")

@@ -6,6 +6,7 @@ Each kind checks training rows, makes the training data of a fit, and shapes the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from dask_odm.typing import Array
 INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble the training rows
 
 
+@dataclass(frozen=True)
 class TargetKind(ABC):
     """Kind of targets of an estimator."""
 
@@ -88,9 +90,6 @@ class Classes(TargetKind):
 
     name = "classes"
 
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
-
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         if self.several and has_columns(given.y):
             return check_labels(estimator, given.X, given.y, given.weight, **estimator._reading())
@@ -133,9 +132,6 @@ class RealTargets(TargetKind):
     """Real values, one for each row, or for ``several`` a number of them."""
 
     name = "real"
-
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         options = {"multi_output": self.several, **estimator._reading()}
