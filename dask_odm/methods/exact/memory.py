@@ -27,8 +27,6 @@ from dask_odm.methods.exact.preconditioners import (
 )
 from dask_odm.methods.exact.systems import LIMITS, ExactLimits
 
-FREED_BYTES = 8 << 20  # most bytes that a thread has freed and the allocator keeps for it
-
 
 def solve_bytes(shape: Shape, limits: ExactLimits = LIMITS, *, certify: bool = True) -> int:
     """Return the peak bytes of a solve with its products, without rows and kept tiles.
@@ -76,7 +74,7 @@ class ExactMemory(Shape):
         r = landmark_count(self.n)
         products = products_bytes(self, of_value)
         some = self._of(min(self.n, self.limits.direct_rows))
-        freed = min(products, self.threads * FREED_BYTES)  # of products before the factor
+        freed = min(products, self.threads * CHUNK_BYTES)  # of products before the factor, and kept by the allocator
         direct = 8 * some.n**2 + some.rows + some.gram(8) + freed
         kept, making = self.landmarks(r)
         blocks, scratch = self.blocks(r)

@@ -84,8 +84,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     data = data.merged()
     count = landmark_count(data, fit)
     rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
-    most, preconditioned, means_bytes = _at_once(data, rows, count, len(machines), len(data.class_weights))
-    spare = _require(data, fit, len(machines), most, count, means_bytes)
+    most, preconditioned, spare = _planned(data, fit, rows, count, len(machines), len(data.class_weights))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         fit.require_machines(len(machines))
@@ -121,8 +120,7 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
     clock = StepClock()
     count = landmark_count(data, fit)
     m = len(parts)
-    most, preconditioned, means_bytes = _at_once(data, data.rows, count, m, 1)
-    spare = _require(data, fit, m, most, count, means_bytes)
+    most, preconditioned, spare = _planned(data, fit, data.rows, count, m, 1)
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         method = "uniform" if fit.own.choice == "support" else fit.own.choice
@@ -156,19 +154,6 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
     return trained
 
 
-def _at_once(data: TrainingData, rows: int, count: int, machines: int, classes: int) -> tuple[int, bool, int]:
-    """Return how many machines learn at once, whether means precondition them, and the bytes of these.
-
-    A machine has as many ``rows``, and means are of as many ``classes``.
-    """
-    most = min(machines, max(1, AUTO.machine_bytes // (8 * count)))
-    means_bytes = partial(LandmarkMemory.of(data, count).class_means, classes)
-    preconditioned = rows >= AUTO.means_rows * count and means_bytes(1) <= AUTO.means_bytes
-    if preconditioned:
-        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
-    return most, preconditioned, preconditioned * means_bytes(most)
-
-
 def _go_on(
     problem: MachineProblem,
     landmarks: Landmarks,
@@ -186,7 +171,10 @@ def _go_on(
     most, preconditioned, pairs = how
     left = np.flatnonzero([not solution.converged for solution in found])
     inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
-    means = _class_means(problem, landmarks, inverse, fit) if preconditioned else None
+    means = None
+    if preconditioned:
+        samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
+        means = ClassMeans.of(samples, len(problem.query.stiffness), landmarks, inverse, CPU_COUNT)
     settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
     groups = [left[start : start + most] for start in range(0, len(left), most)]
     ahead = len(history)  # descent has the first checkpoint
@@ -199,12 +187,6 @@ def _go_on(
             found[j] = replace(solution, steps=found[j].steps + solution.steps)
         # their seconds are of the whole fit already, unlike their other counts
         history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
-
-
-def _class_means(problem: MachineProblem, landmarks: Landmarks, inverse: Array, fit: ODMFit) -> ClassMeans:
-    """Return the means of samples of all classes, which precondition the machines."""
-    samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
-    return ClassMeans.of(samples, len(problem.query.stiffness), landmarks, inverse, CPU_COUNT)
 
 
 def _open_lockstep(
@@ -310,17 +292,28 @@ def _by_class(seen: KernelData) -> tuple[Any, Array, Array]:
     return taken(seen.scaled, order), codes[order], weight[order] if weight.size else weight
 
 
-def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_bytes: int) -> int:
-    """Return the bytes of this process that ``most`` of ``m`` machines at once leave for kernel values.
+def _planned(data: TrainingData, fit: ODMFit, rows: int, r: int, m: int, classes: int) -> tuple[int, bool, int]:
+    """Return how many of ``m`` machines learn at once, whether means precondition them, and bytes for kernel values.
 
-    ``means_bytes`` are those of preconditioners. Raises MemoryLimitError if the machines, or the tasks of their passes,
-    do not fit.
+    A machine has as many ``rows``, and means are of as many ``classes``. The bytes are those of this process that all
+    else leaves. Raises MemoryLimitError if the machines, or the tasks of their passes, do not fit.
     """
+    memory = LandmarkMemory.of(data, r)
+    most = min(m, max(1, AUTO.machine_bytes // (8 * r)))
+    means_bytes = partial(memory.class_means, classes)
+    preconditioned = rows >= AUTO.means_rows * r and means_bytes(1) <= AUTO.means_bytes
+    if preconditioned:
+        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
     several = data.n_targets > 1
     width = most if several else min(most, len(data.class_weights))
-    memory = LandmarkMemory.of(data, r)
     own = memory.machine_pass(most, width, data.n_targets)
-    needed = means_bytes + data.held_bytes() + memory.lockstep(most) + 3 * 8 * m * r + data.rows * (16 + width)
+    needed = (
+        preconditioned * means_bytes(most)
+        + data.held_bytes()
+        + memory.lockstep(most)
+        + 3 * 8 * m * r
+        + data.rows * (16 + width)
+    )
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
     here = data.run.here()
     X = data.X
@@ -333,4 +326,4 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks", FEWER)
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))
-    return here.memory - needed
+    return most, preconditioned, here.memory - needed

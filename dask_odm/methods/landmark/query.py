@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -22,11 +23,11 @@ from dask_odm.learning.problem.nystrom_features import span_products, span_score
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.systems import times_transpose
+from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache
-GROUP_ROWS = 1024  # of fewer rows, a call takes longer than their sum
 UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual variable is drawn
 
 
@@ -217,12 +218,18 @@ class SpanQuery:
                 held = []
                 count = 0
 
-    def fill(self, block: RowBlock) -> None:
-        """Compute the kernel values that ``block`` keeps."""
-        assert block.values is not None
-        for start in range(0, len(block), self.tile_rows):
-            rows = slice(start, min(len(block), start + self.tile_rows))
-            self.tile(self.read(block, rows), block.values[rows])
+    def kept(self, blocks: list[RowBlock], step: int, threads: int) -> list[RowBlock]:
+        """Return blocks of rows in memory that keep their kernel values, computed ``step`` rows at a time."""
+        values = np.empty((sum(map(len, blocks)), self.r), self.dtype)
+
+        def fill(block: RowBlock) -> RowBlock:
+            own = values[block.first : block.first + len(block)]
+            for start in range(0, len(block), step):
+                rows = slice(start, min(len(block), start + step))
+                self.tile(self.read(block, rows), own[rows])
+            return replace(block, values=own)
+
+        return run_threads(fill, blocks, threads, "kernel values")
 
     def _add_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
@@ -283,6 +290,15 @@ def drawn_bytes(d: int, itemsize: int) -> int:
     return itemsize * d + 24
 
 
+def row_blocks(rows: Any, y: Array, weight: Array) -> list[RowBlock]:
+    """Return a block for each group that rows in memory are summed in."""
+    n = len(rows)
+    groups = group_count(n)
+    bounds = pairwise(n * g // groups for g in range(groups + 1))
+    return [RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a) for a, b in bounds]
+
+
 def group_count(n: int) -> int:
     """Return the number of groups that ``n`` rows in memory are summed in, a power of two."""
-    return min(MOST_GROUPS, 1 << max(n // GROUP_ROWS, 1).bit_length() - 1)
+    # of fewer rows than two blocks, a call takes longer than their sum
+    return min(MOST_GROUPS, 1 << max(n // (2 * BLOCK), 1).bit_length() - 1)

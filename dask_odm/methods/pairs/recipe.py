@@ -41,7 +41,7 @@ from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.exact.states import ExactSolution
-from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import PairValues, descend_pair
 from dask_odm.models.pair_model import PairModel
@@ -144,7 +144,7 @@ class _Pairs:
         self.odm = fit.odm
         self.settings = fit.solver
         if len(scaled) <= LIMITS.rounding_rows:  # of all classes, of which there may be thousands of pairs
-            self.settings = replace(fit.solver, tol=min(fit.solver.tol, ROUNDING_GAP))
+            self.settings = replace(fit.solver, tol=min(fit.solver.tol, LIMITS.rounding_gap))
         self.tol = fit.solver.tol
         self.kernel = replace(seen.kernel, bias=0.0)
         self.bias = seen.kernel.bias
