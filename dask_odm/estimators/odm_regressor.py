@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -20,7 +20,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
+from dask_odm.estimators.scoring import LeftOutScores
 from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
@@ -79,7 +79,7 @@ class RegressionFit(ODMFit):
         ]
 
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
-        return RowLosses.of_targets(self.odm, y, weight)
+        return RowLosses(self.odm, np.ones(len(y)), weight, targets=y)
 
 
 class RegressionFamily(ODMFamily):
@@ -190,9 +190,6 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
         return tags
-
-    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
-        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.

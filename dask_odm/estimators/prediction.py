@@ -47,10 +47,6 @@ class Predictor(RunParameters):
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 
-    def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
-        """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
-        return kind_of(X, None, self).like(X, values, name, self, classes)
-
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
@@ -115,7 +111,7 @@ class Predictor(RunParameters):
         found = giver._values(giver._resolve(X))
         if then is not None:
             found = map_blocks(name, then, found, dtype or found.dtype, *more, columns=columns)
-        return self._like(X, found, name, classes if columns else None)
+        return kind_of(X, None, self).like(X, found, name, self, classes if columns else None)
 
     def _changed(self, mark: str, **changes: Any) -> Self:
         """Return this estimator with changes of its model, which ``mark`` them in names of tasks."""

@@ -7,7 +7,6 @@ they already have.
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -260,9 +259,9 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         found = score(*rows).tolist()
         return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
-    @abstractmethod
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
         """Return what scores left-out values, and the rows that it is called with."""
+        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""

@@ -92,8 +92,8 @@ class Classes(TargetKind):
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         if self.several and has_columns(given.y):
-            return check_labels(estimator, given.X, given.y, given.weight, **estimator._reading())
-        rows = check_classification(estimator, given.X, given.y, given.weight, **estimator._reading())
+            return check_labels(estimator, given)
+        rows = check_classification(estimator, given)
         assert rows.classes is not None
         assert rows.codes is not None
         totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
@@ -134,8 +134,7 @@ class RealTargets(TargetKind):
     name = "real"
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        options = {"multi_output": self.several, **estimator._reading()}
-        return check_regression(estimator, given.X, given.y, given.weight, **options)
+        return check_regression(estimator, given, several=self.several)
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         self.require_few_targets(store)
@@ -164,8 +163,7 @@ class NormalRows(TargetKind):
     needs_labels = False
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        found = check_unlabelled(estimator, given.X, given.weight, np.array(INSIDE), **estimator._reading())
-        return replace(found, factors=OneClass().class_weights)
+        return check_unlabelled(estimator, given, np.array(INSIDE))
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         return StoredData(run, store, OneClass())
