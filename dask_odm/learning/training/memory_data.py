@@ -150,9 +150,9 @@ class MemoryData(TrainingData):
     def row_weights(self) -> Array:
         return self.weight if self.plain_weight is None else self.plain_weight
 
-    def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
-        n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
-        gathered = of_pair or self.rows < self.given.shape[0]
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        n = self.rows
+        gathered = n < self.given.shape[0]
         copies = gathered * sum(part.nbytes for part in self._arrays) + (scaled and self._is_copied) * self.nbytes
         # per row: targets, weight, row number, hash, curvature, and sampling weights
         targets = (self.of_all or self).n_targets
