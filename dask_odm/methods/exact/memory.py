@@ -108,8 +108,8 @@ class ExactMemory(Shape):
         following = (BLOCK_GROUPS // 2 + 4) * 8 * r * r  # sums of the rows that changed, a factor and its parts
         choosing = 0
         if chooses(d):
-            rows = np.broadcast_to(np.zeros(1, f"f{self.itemsize}"), (min(n, CANDIDATES), d))
-            choosing = MemoryPivots(rows, self.threads).choosing_bytes(r)
+            candidates = np.broadcast_to(np.zeros(1, f"f{self.itemsize}"), (min(n, CANDIDATES), d))
+            choosing = MemoryPivots(candidates, self.threads).choosing_bytes(r)
         return 4 * n * r + 8 * r * r, max(made + 8 * r * r, filling + 8 * r * r, following, choosing)
 
     def blocks(self, r: int) -> tuple[int, int]:
