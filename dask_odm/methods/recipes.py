@@ -122,8 +122,16 @@ class ODMFamily(Family[ODMFit]):
         return choose_solver(fit, rows, features)
 
     def suited(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
-        """Return what "auto" takes of these data, before trials."""
-        return choose_for_machines(choice, data, fit)
+        """Return what "auto" takes of these data, before trials: exact pairs of many classes for landmarks, if quick.
+
+        A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
+        """
+        pairs = choice.solver == "landmark" and fit.has_pairs(data)
+        if not pairs or not suits_pairs(data, fit) or not are_quick(data, fit):
+            return choice
+        why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
+        logger.info("solver='exact': %s", why)
+        return _rival("exact", why)
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit, of_metric = with_metric(data, fit.for_data(data))
@@ -207,19 +215,6 @@ def choose_solver(fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
             "or set loo to False."
         )
     return Choice(name, why, recipe_of(name), INSTEAD)
-
-
-def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
-    """Choose, for "auto" and many classes, exact pairs instead of landmarks if they are quick; else keep ``choice``.
-
-    A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
-    """
-    suited = choice.solver == "landmark" and fit.has_pairs(data)
-    if not suited or not suits_pairs(data, fit) or not are_quick(data, fit):
-        return choice
-    why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
-    logger.info("solver='exact': %s", why)
-    return _rival("exact", why)
 
 
 def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[Choice[Any], F]:
