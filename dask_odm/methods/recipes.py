@@ -214,9 +214,8 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit)
 
     A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
     """
-    together = replace(fit, loo=False)  # machines with leave-one-out are trained one by one, but are as small
     suited = choice.solver == "landmark" and fit.has_pairs(data)
-    if not suited or not suits_pairs(data, together) or not are_quick(data, fit):
+    if not suited or not suits_pairs(data, fit) or not are_quick(data, fit):
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)
