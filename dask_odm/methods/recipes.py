@@ -241,11 +241,10 @@ def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[C
     except (InputError, MemoryLimitError):
         return choice, fit  # of two, the suited one says best what is wrong
     why = f"{choice.why}; {_in_words(rival, choice, gain, error, fit)}"
-    least = error if rival == "landmark" else AUTO.cells_errors * error
-    if rival == "cells" and tie and gain >= -least:
+    if rival == "cells" and tie and gain >= -error:
         name, why = rival, f"{why}, and is quicker"
     else:
-        name = rival if gain > least else choice.solver
+        name = rival if gain > error else choice.solver
     logger.info("solver=%r: %s", name, why)
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
 
