@@ -156,7 +156,7 @@ class MemoryData(TrainingData):
         # per row: targets, weight, row number, hash, curvature, and sampling weights
         targets = (self.of_all or self).n_targets
         numbers = 12 if targets == 1 else 11 + 3 * targets  # all as given, in units, and each by itself
-        return self.others + self.rank_bytes + self.rows * (8 * numbers + copies // self.rows)
+        return self.others + self.rank_bytes + 8 * numbers * self.rows + copies
 
     @property
     def _is_copied(self) -> bool:

@@ -10,7 +10,6 @@ landmarks alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -180,25 +179,17 @@ def _go_on(
     ahead = len(history)  # descent has the first checkpoint
     for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
         part = replace(problem, query=problem.query.of_machines(group))
-        resume, save = _open_lockstep(part, landmarks, data, replace(fit, run=run), pairs)
+        resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
+        classes, m = part.query.stiffness.shape
+        shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
+        found_shapes = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
+        require_state(fit, resume is None or found_shapes == shapes)
         solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
         solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
         for j, solution in zip(group, solutions, strict=True):
             found[j] = replace(solution, steps=found[j].steps + solution.steps)
         # their seconds are of the whole fit already, unlike their other counts
         history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
-
-
-def _open_lockstep(
-    part: MachineProblem, landmarks: Landmarks, data: TrainingData, fit: ODMFit, pairs: int
-) -> tuple[LockstepState | None, Callable[[LockstepState], None]]:
-    """Return the checked state from which the machines of ``part`` resume, or None, and what saves a state."""
-    resume, save = open_steps(f"machines {pairs}", data.fingerprint, fit, LockstepState)
-    classes, m = part.query.stiffness.shape
-    shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
-    found = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
-    require_state(fit, resume is None or found == shapes)
-    return resume, save
 
 
 def _unsolved(start: Array) -> PrimalSolution[None]:
