@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array, random_array
 from sklearn.datasets import make_classification
 
-import dask_odm.methods.linear.recipe as recipe
+import dask_odm.methods.linear.routes as special
 import dask_odm.methods.search.trials as trials
 from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier, ODMClassifierCV
@@ -37,7 +37,7 @@ def routes(scale: float) -> Routes:
         "descent in the dual first",
         f"{n // 4:,} × 8,000 text, or Newton-CG",
         lambda: model.fit(wider, y[: n // 4]),
-        recipe,
+        special,
         thin_problem=lambda *_: None,
     )
     n = int(1000 * scale)
@@ -48,7 +48,7 @@ def routes(scale: float) -> Routes:
         "Gram reduction",
         f"{n:,} × 4,000 standardised, or Newton-CG",
         lambda: model.fit(wide, label),
-        recipe,
+        special,
         FewRows=SimpleNamespace(of=lambda *_: None),
     )
     n = int(4000 * scale)

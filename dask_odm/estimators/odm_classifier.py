@@ -20,14 +20,12 @@ from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import Classes, TargetKind
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_word, with_parameters
+from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.typing import Array
-
-SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
 
 
 @with_parameters
@@ -61,16 +59,9 @@ class ODMClassifier(MachineParameters, ODMEstimator):
         take stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by
         workers. For data too large for "exact", it chooses "cells" if these are more accurate than "landmark" in a few
         regions.
-    scale : {…} or None, default="auto"
-        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
-        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
-        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
-        not shift sparse rows.
 
     Attributes
     ----------
-    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
-        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
         Coefficients ``y_i s_i``. Two classes give one machine, whose positive class is ``classes_[1]``. More classes
         give one machine per class, in which this class is positive, or one per pair (0, 1), (0, 2), …, in which the
@@ -102,7 +93,7 @@ class ODMClassifier(MachineParameters, ODMEstimator):
 
     _family: ClassVar[Family[Any]] = ODMFamily()
     _targets: ClassVar[TargetKind] = Classes(several=True)
-    _solvers: ClassVar[SolverClasses] = SOLVERS
+    _solvers: ClassVar[SolverClasses] = tuple(solver_class(name) for name in ODM_SOLVERS)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS, "precomputed"), callable],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
@@ -119,7 +110,6 @@ class ODMClassifier(MachineParameters, ODMEstimator):
     _: KW_ONLY
     upsilon: float = 0.2
     theta: float = 0.2
-    solver: str | SolverObject = "auto"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -20,12 +20,12 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
+from dask_odm.estimators.scoring import LeftOutScores
 from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
-from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_word, with_parameters
+from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
@@ -40,7 +40,6 @@ from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of
 from dask_odm.typing import Array
 
-SOLVERS: SolverClasses = (Exact, Landmark, Newton, Cells)
 # υ of the expectiles beside the prediction: so many times its own, and a part. 9 covers no better, 2 is noisier.
 SPREAD = 4.0
 
@@ -80,7 +79,7 @@ class RegressionFit(ODMFit):
         ]
 
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
-        return RowLosses.of_targets(self.odm, y, weight)
+        return RowLosses(self.odm, np.ones(len(y)), weight, targets=y)
 
 
 class RegressionFamily(ODMFamily):
@@ -166,15 +165,13 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
     solver : {…} or solver object, default="auto"
         As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact", "landmark" or "cells", which "auto"
         chooses from.
-    scale : {…} or None, default="auto"
-        Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
     noise : {"even", "uneven"}, default="even"
         Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
         well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells". Of
         even noise, such intervals are a tenth to a quarter wider than plain ones.
     """
 
-    _solvers: ClassVar[SolverClasses] = SOLVERS
+    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton, Cells)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
@@ -187,16 +184,12 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
     _: KW_ONLY
     upsilon: float = 1.0
     theta: float = 0.0
-    solver: str | SolverObject = "auto"
     noise: str = "even"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
         return tags
-
-    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
-        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
@@ -229,9 +222,8 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
-        several = self._model.outputs > 1
-        sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
-        if several:
+        if self._model.outputs > 1:
+            sizes = -thresholds_of(self.conformity_, coverage, by_class=True)
             values = None if self._cube_to_predict(X) is not None else self._values(self._resolve(X))
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
@@ -277,9 +269,8 @@ class ODMRegressor(MachineParameters, RegressionEstimator):
         R² of these predictions.
     conformity_ : ndarray
         What `predict_interval` knows of left-out residuals.
-    support_, support_vectors_, dual_coef_
-        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
-        kernel.
+    dual_coef_ : ndarray
+        Coefficients of the rows of ``support_``. Not for the linear kernel.
     coef_, intercept_
         Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
         an array of those of all cells.

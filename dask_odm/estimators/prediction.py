@@ -47,10 +47,6 @@ class Predictor(RunParameters):
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 
-    def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
-        """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
-        return kind_of(X, None, self).like(X, values, name, self, classes)
-
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
@@ -92,7 +88,6 @@ class Predictor(RunParameters):
         then: Callable[..., Array] | None = None,
         *more: Any,
         dtype: Any = None,
-        fill: Any = np.nan,
         columns: int | None = None,
         of_map: str = "",
         giver: Predictor | None = None,
@@ -100,24 +95,23 @@ class Predictor(RunParameters):
         """Return the model's values of all rows, or what ``then(values, *more)`` makes of them, in the form of ``X``.
 
         Answers are of a ``dtype``, by default that of the values, and so is the number of their ``columns``, 0 for one
-        answer a row. ``fill`` stands where a cube misses a feature, and a map may have another name, ``of_map``. The
+        answer a row. A map may have another name, ``of_map``, and has NaN or False where a cube misses a feature. The
         values may be those of another estimator, ``giver``.
         """
         giver = self if giver is None else giver
         classes = getattr(self, "classes_", None)
+        cube = self._cube_to_predict(X)
         if columns is None:
             columns = self._model.outputs if self._model.outputs > 1 else 0
-        cube = self._cube_to_predict(X)
         if cube is not None:
+            fill = False if dtype is bool else np.nan
             answers = AnswerFormat(np.dtype(dtype or self._model.value_type(cube.dtype)), fill, columns)
             coordinate = None if classes is None else self._class_coordinate
             return giver._mapped(cube, answers, of_map or name, then, *more, classes=coordinate)
         found = giver._values(giver._resolve(X))
-        if then is not None and isinstance(found, np.ndarray):
-            found = then(found, *more)
-        elif then is not None:
+        if then is not None:
             found = map_blocks(name, then, found, dtype or found.dtype, *more, columns=columns)
-        return self._like(X, found, name, classes if columns else None)
+        return kind_of(X, None, self).like(X, found, name, self, classes if columns else None)
 
     def _changed(self, mark: str, **changes: Any) -> Self:
         """Return this estimator with changes of its model, which ``mark`` them in names of tasks."""

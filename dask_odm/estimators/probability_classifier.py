@@ -201,7 +201,4 @@ class ProbabilityClassifier(StoreClassifier):
             arguments = (function, lacking, of_lacking, not of_machines, *arguments)
             function = answers_of_all
         giver = self._changed("machines", pairs=0, lacking=()) if of_machines else self
-        fill = False if dtype is bool else np.nan
-        return self._answered(
-            X, name, function, *arguments, dtype=dtype, fill=fill, columns=len(self.classes_), giver=giver
-        )
+        return self._answered(X, name, function, *arguments, dtype=dtype, columns=len(self.classes_), giver=giver)

@@ -7,7 +7,6 @@ they already have.
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -169,6 +168,11 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         need these values.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept, beside the mean of real targets. The papers have none.
+    scale : {…} or None, default="auto"
+        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
+        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
+        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
+        not shift sparse rows.
 
     Attributes
     ----------
@@ -176,6 +180,8 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         λ and scaling of the fit, which "auto" chose if it was to.
     loo_parameters_ : float
         With ``loo``, the effective number of parameters.
+    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
+        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not
         known, as for "landmark" without ``certify``. For several machines, it is the largest gap.
@@ -206,6 +212,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     _: KW_ONLY
     loo: bool = False
     fit_intercept: bool = True
+    solver: Any = "auto"
     scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
@@ -254,9 +261,9 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         found = score(*rows).tolist()
         return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
-    @abstractmethod
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
         """Return what scores left-out values, and the rows that it is called with."""
+        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""

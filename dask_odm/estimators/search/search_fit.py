@@ -135,7 +135,6 @@ class SearchParameters(LeftOutScores):
     cv: Any = None
     scoring: Any = None
     refit: str | None = None
-    solver: Any = "auto"
     budget: str = "default"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:

@@ -268,11 +268,6 @@ class RowLosses:
     weight: Array
     targets: Array | None = None
 
-    @classmethod
-    def of_targets(cls, settings: ResidualSettings, targets: Array, weight: Array) -> RowLosses:
-        """Return the losses of rows with real ``targets`` (n,)."""
-        return cls(settings, np.ones(len(targets)), weight, targets)
-
     def at(self, index: Array) -> RowLosses:
         """Return the losses of some of the rows, which are then all."""
         targets = None if self.targets is None else self.targets[index]

@@ -134,7 +134,7 @@ def _in_float32(products: Products, onto: Array | None) -> Array:
     """
     found = []
     d = products.rows(np.zeros(1, np.int64)).shape[1]
-    step = max(64, min(4096, CHUNK_BYTES // (4 * d)))
+    step = filled_rows(d)
     with np.errstate(over="ignore"):
         for start in range(0, products.n, step):
             X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)

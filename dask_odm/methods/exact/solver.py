@@ -36,18 +36,10 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.methods.exact.states import ExactSolution, ExactState
-from dask_odm.methods.exact.systems import (
-    LIMITS,
-    NODE_LIMITS,
-    Correction,
-    ExactLimits,
-    GramSystem,
-    ProductSystem,
-)
+from dask_odm.methods.exact.systems import LIMITS, NODE_LIMITS, Correction, ExactLimits, GramSystem, ProductSystem
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
-TINY = float(np.finfo(np.float64).tiny)
 
 
 def solve_exact(

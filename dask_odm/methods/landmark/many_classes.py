@@ -1,16 +1,14 @@
 """Recipe of landmarks for many classes: all machines learn in lockstep, over the same landmarks.
 
 Machines begin with dual coordinate descent, if rows are in memory and their Nyström features are not too many to be
-kept. It reaches a usual tolerance unless λ is large. Machines with few active rows then go on by Newton's method, each
-by itself. What is left, and rows of a store, are for Newton's method in lockstep: a pass serves all machines. Rows in
-memory are sorted by class, and their kernel values at the landmarks are kept if there is room. Very many machines learn
-in several groups, one after the other, so that their coordinates take little memory. Groups depend on the number of
-landmarks alone.
+kept. It reaches a usual tolerance unless λ is large. Machines then go on by Newton's method, each by itself. What is
+left, and rows of a store, are for Newton's method in lockstep: a pass serves all machines. Rows in memory are sorted by
+class, and their kernel values at the landmarks are kept if there is room. Very many machines learn in several groups,
+one after the other, so that their coordinates take little memory. Groups depend on the number of landmarks alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -180,25 +178,17 @@ def _go_on(
     ahead = len(history)  # descent has the first checkpoint
     for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
         part = replace(problem, query=problem.query.of_machines(group))
-        resume, save = _open_lockstep(part, landmarks, data, replace(fit, run=run), pairs)
+        resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
+        classes, m = part.query.stiffness.shape
+        shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
+        found_shapes = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
+        require_state(fit, resume is None or found_shapes == shapes)
         solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
         solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
         for j, solution in zip(group, solutions, strict=True):
             found[j] = replace(solution, steps=found[j].steps + solution.steps)
         # their seconds are of the whole fit already, unlike their other counts
         history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
-
-
-def _open_lockstep(
-    part: MachineProblem, landmarks: Landmarks, data: TrainingData, fit: ODMFit, pairs: int
-) -> tuple[LockstepState | None, Callable[[LockstepState], None]]:
-    """Return the checked state from which the machines of ``part`` resume, or None, and what saves a state."""
-    resume, save = open_steps(f"machines {pairs}", data.fingerprint, fit, LockstepState)
-    classes, m = part.query.stiffness.shape
-    shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
-    found = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
-    require_state(fit, resume is None or found == shapes)
-    return resume, save
 
 
 def _unsolved(start: Array) -> PrimalSolution[None]:
@@ -227,14 +217,16 @@ def _descended(
     rows = ArrayRows(scaled) if isinstance(scaled, np.ndarray) else scaled
     found: list[PrimalSolution[None]] = []
     for precision, errors in rounding(landmarks, rows, seen.data.dtype):
+        descent = None  # before others are computed
         features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT, precision)
         descent = FeatureDescent(query, features, errors, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
-        before = found or descent.run(pairs)
-        found = descent.finished(before)
-        del features, descent  # before others are computed
-        # others were left as they were: more digits would not help
-        if all(new.converged or new is old for new, old in zip(found, before, strict=True)):
+        del features
+        found = found or descent.run(pairs)
+        if all(each.converged for each in found):  # else Newton's method takes features of more digits
             break
+    assert descent is not None
+    found = descent.finished(found)
+    del descent
     state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
     primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
     left = np.array([not each.converged for each in found], np.float64)

@@ -124,7 +124,7 @@ class SpanQuery:
         loss = 0.0
         image = np.zeros(self.r)
         curvature = np.empty(len(block))
-        for rows, K in self._tiles(block, whole=True):
+        for rows, K in self.feature_rows(block, whole=True):
             loss = self._add_sums(K, block.y[rows], block.weight[rows], a, image, curvature[rows], loss)
         sample = None if draw is None else self._draw(block, curvature, draw)
         kept = self.loss.pack(curvature, block.y, block.weight) if self.streamed else curvature
@@ -141,7 +141,7 @@ class SpanQuery:
     def _product(self, p: Array, block: RowBlock, curvature: Array) -> Array:
         out = np.zeros(self.r)
         if not self.streamed:
-            for rows, K in self._tiles(block, whole=True, wanted=curvature):
+            for rows, K in self.feature_rows(block, whole=True, wanted=curvature):
                 span_products(K, curvature[rows, None], p[None], out[None])
             return out
         curvature = self.loss.unpack(curvature, block.y, block.weight)
@@ -156,7 +156,7 @@ class SpanQuery:
     def slopes(self, block: RowBlock, a: Array, direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
-        for rows, K in self._tiles(block):
+        for rows, K in self.feature_rows(block):
             scores = np.empty(len(K))
             change = np.empty(len(K))
             span_scores(K, a, scores)
@@ -171,7 +171,7 @@ class SpanQuery:
     def chances(self, block: RowBlock, a: Array) -> tuple[Array, ...]:
         """Return every row's dual variable |u| at ``a``, or a tiny value for rows without one, in a tuple."""
         chances = np.empty(len(block))
-        for rows, K in self._tiles(block):
+        for rows, K in self.feature_rows(block):
             y = block.y[rows]
             weight = block.weight[rows]
             scores = np.empty(len(K))
@@ -206,7 +206,7 @@ class SpanQuery:
         """
         held = list[tuple[Array, Array, Array]]()
         count = 0
-        for rows, K in self._tiles(block):
+        for rows, K in self.feature_rows(block):
             span_scores(K, a, scores[rows])
             curvature = self.loss.evaluate(scores[rows], block.y[rows], block.weight[rows])[2]
             active = np.flatnonzero(curvature)
@@ -256,17 +256,13 @@ class SpanQuery:
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, None if out is None else out[: len(X)])
 
-    def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values (m, r) of the rows of a block, a bounded number at a time, with their places."""
-        return self._tiles(block)
-
-    def _tiles(
+    def feature_rows(
         self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
     ) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``.
+        """Yield kernel values (m, r) of a bounded number of rows, in the same memory; kept ones at once if ``whole``.
 
-        Values are computed in the tiles that could be kept, since BLAS rounds by place in a tile. A tile is left out if
-        ``wanted`` (n,) is zero in all of its rows.
+        With them come the rows' places in the block. Values are computed in the tiles that could be kept, since BLAS
+        rounds by place in a tile. A tile is left out if ``wanted`` (n,) is zero in all of its rows.
         """
         n = len(block)
         kept = block.values

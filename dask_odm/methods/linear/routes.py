@@ -28,13 +28,7 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import (
-    Machines,
-    Trained,
-    finish_weights,
-    report_step,
-    rescaling_advised,
-)
+from dask_odm.learning.training.recipe import Machines, Trained, finish_weights, report_step, rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.solver import solve_gram

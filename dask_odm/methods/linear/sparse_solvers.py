@@ -198,7 +198,7 @@ def _step_in_face(problem: SparsePrimal, stiffness: Array, norms: Array, w: Arra
         first, second = conjugate(y * (own + step * x))
         return inner + step * norm + float(first @ (y * x)), norm + float(second @ x**2)
 
-    step = 1.0 if look(1.0)[0] <= 0 else slope_root(look, 1.0, 1e-2, 40)
+    step = slope_root(look, 1e-2)
     dual[index] += step * x
     return w + step * d, (2 * products + 2) * len(index) / len(dual)
 
