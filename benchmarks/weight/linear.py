@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 from scipy.sparse import csr_array, random_array
 from sklearn.datasets import make_classification
 
-import dask_odm.methods.linear.recipe as recipe
+import dask_odm.methods.linear.routes as special
 import dask_odm.methods.search.trials as trials
 from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier, ODMClassifierCV
@@ -35,7 +37,7 @@ def routes(scale: float) -> Routes:
         "descent in the dual first",
         f"{n // 4:,} × 8,000 text, or Newton-CG",
         lambda: model.fit(wider, y[: n // 4]),
-        recipe,
+        special,
         thin_problem=lambda *_: None,
     )
     n = int(1000 * scale)
@@ -46,8 +48,8 @@ def routes(scale: float) -> Routes:
         "Gram reduction",
         f"{n:,} × 4,000 standardised, or Newton-CG",
         lambda: model.fit(wide, label),
-        recipe,
-        span_of_few_rows=lambda *_: None,
+        special,
+        FewRows=SimpleNamespace(of=lambda *_: None),
     )
     n = int(4000 * scale)
     X, kind = make_classification(n, 20, n_informative=10, random_state=0)

@@ -66,9 +66,7 @@ for _command in (fit, search, predict, evaluate, report, curve, importance, cali
     help="Leave out columns that differ in nearly every row, or refuse them.",
 )
 @click.option(
-    "--like",
-    metavar="STORE|MODEL",
-    help="Read columns, or texts, as those of this store or model were read.",
+    "--like", metavar="STORE|MODEL", help="Read columns, or texts, as those of this store or model were read."
 )
 @cube_options
 @click.option("--per-class", type=int, help="Most pixels of each class that are drawn from a cube.")

@@ -28,10 +28,7 @@ _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with 
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
-    format: str | None = option_field(
-        "Format of files; by default told by the file.",
-        type=click.Choice(list(FORMATS)),
-    )
+    format: str | None = option_field("Format of files; by default told by the file.", type=click.Choice(list(FORMATS)))
     label: str | None = option_field("Label column by name or number, or array of an archive.", metavar="COLUMN")
     no_label: bool = option_field("The data have no labels.", default=False, is_flag=True)
     weight: str | None = option_field("Column of row weights, or array of an archive.", metavar="COLUMN")

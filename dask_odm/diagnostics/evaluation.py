@@ -52,7 +52,12 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     """
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
     steps, model = last_step(model, "evaluate") if isinstance(model, BaseEstimator) else (Steps(), model)
-    store = _store_of(store)
+    given, store = store, stored(store)
+    if store is None:
+        raise InputError(
+            f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as "
+            "by dask_odm.ingest((X, y), 'test.zarr')."
+        )
     with scratch_folder() if steps else nullcontext("") as folder:
         return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
 
@@ -223,17 +228,6 @@ class Together:
     def table(self) -> str:
         """Return the lines as text."""
         return pd.DataFrame(self.lines()).to_string(index=False)
-
-
-def _store_of(given: Any) -> Store:
-    """Return a store from any of its forms; raise InputError for anything else."""
-    found = stored(given)
-    if found is not None:
-        return found
-    raise InputError(
-        f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as by "
-        "dask_odm.ingest((X, y), 'test.zarr')."
-    )
 
 
 def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Any, Array, Array | None]]:

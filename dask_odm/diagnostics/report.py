@@ -23,26 +23,13 @@ from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
+from dask_odm.diagnostics import report_sections as sections
 from dask_odm.diagnostics.evaluation import Evaluation, Together, compare
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.diagnostics.predictions import check_file, written_file
-from dask_odm.diagnostics.report_sections import (
-    learned,
-    of_classes,
-    of_each,
-    of_features,
-    of_groups,
-    of_map,
-    of_metric,
-    of_numbers,
-    of_search,
-    scores,
-    steps_of_fit,
-    without_plots,
-)
 from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.diagnostics.score_counts import Errors
 from dask_odm.errors import InputError
@@ -121,7 +108,7 @@ def report(
             beside = list(_of_rows(model, rows, found, importance))
     else:
         source, found = "a cube", None
-        beside = [part for named_map in maps_of(model, store).items() for part in of_map(*named_map)]
+        beside = [part for named_map in maps_of(model, store).items() for part in sections.of_map(*named_map)]
         if y is not None:
             X, y = variable_beside(store, y, "y")
             X = with_features_of(X, model)
@@ -130,10 +117,16 @@ def report(
                 rows = _Rows.of_store(model, labelled)
                 found = _judged(model, rows)
                 beside += _of_rows(model, rows, found, importance)
-    parts = [*learned(model, steps), *of_search(model), *beside, *of_metric(model), *steps_of_fit(model)]
+    parts = [
+        *sections.learned(model, steps),
+        *sections.of_search(model),
+        *beside,
+        *sections.of_metric(model),
+        *sections.steps_of_fit(model),
+    ]
     picture = next((part for part in parts if part.startswith("<figure")), None)
     parts = [part for part in parts if part is not picture]
-    first = [*without_plots(), first_screen(model, found, source, picture)]
+    first = [*sections.without_plots(), first_screen(model, found, source, picture)]
     text = page(f"{_called(model)} on {source}", first, parts)
     with written_file(path) as file:
         file.write(text)
@@ -233,18 +226,18 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     same = isinstance(found, Errors) and not found.variance  # of which R² tells nothing
     possible = rows.importance is not None and not same
     needed = possible and (most is None or most >= FEWEST_ROWS) if importance is None else importance
-    yield from scores(model, found, store)
-    yield from of_groups(model)
+    yield from sections.scores(model, found, store)
+    yield from sections.of_groups(model)
     if isinstance(found, Together):
-        yield from of_each(found)
+        yield from sections.of_each(found)
     elif isinstance(found, Evaluation):
-        yield from of_classes(model, found)
+        yield from sections.of_classes(model, found)
     else:
-        yield from of_numbers(found)
+        yield from sections.of_numbers(found)
     if needed:
         of = "" if most is None else f", of some {most:,} drawn rows (importance=True, --importance: of all)"
         judge = rows.importance or partial(permutation_importance, model, store)  # which says why it cannot
-        yield from of_features(judge(n_repeats=2, max_samples=most), of)
+        yield from sections.of_features(judge(n_repeats=2, max_samples=most), of)
         return
     why = f"it takes a while with {rows.features:,} features; importance=True (--importance) computes it."
     if rows.importance is None:

@@ -10,21 +10,12 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.store.store import Store
+from dask_odm.diagnostics import plotting
 from dask_odm.diagnostics.evaluation import Evaluation, Together
 from dask_odm.diagnostics.importance import Importance
 from dask_odm.diagnostics.maps import CubeMap, plot_classes, plot_values
 from dask_odm.diagnostics.pages import picture
 from dask_odm.diagnostics.pipelines import Steps
-from dask_odm.diagnostics.plotting import (
-    ORANGE,
-    new_axes,
-    plot_confusion,
-    plot_importance,
-    plot_margin_distribution,
-    plot_predictions,
-    plot_reliability,
-    plot_roc,
-)
 from dask_odm.diagnostics.score_counts import SHOWN_POINTS, Errors, RocCounts
 from dask_odm.estimators.cards import facts_of
 from dask_odm.html import MOST_LINES, heading, safe, table
@@ -126,7 +117,7 @@ def of_groups(model: Any) -> Iterable[str]:
     yield "<p>Accuracy of the rows of each group by the model without the group.</p>"
 
     def draw() -> Any:
-        ax = new_axes()
+        ax = plotting.new_axes()
         ax.hist(scores, bins=np.linspace(0.0, 1.0, 21))
         ax.set(xlabel="accuracy of a group left out", ylabel="groups")
         return ax
@@ -179,7 +170,7 @@ def of_classes(model: Any, found: Evaluation) -> Iterable[str]:
     recalls = list(facts["recall"].values())
     yield table(["class", "precision", "recall"], list(zip(names, facts["precision"].values(), recalls, strict=True)))
     if len(names) <= MOST_LINES:
-        yield picture(lambda: plot_confusion(found))
+        yield picture(lambda: plotting.plot_confusion(found))
         shown = [*names, *(f"{short(label)} (unknown)" for label in found.strangers[:MOST_LINES])]
         counts = found.confusion[: len(shown)].tolist()
         yield table(["true \\ predicted", *names], [(name, *row) for name, row in zip(shown, counts, strict=True)])
@@ -196,7 +187,7 @@ def of_classes(model: Any, found: Evaluation) -> Iterable[str]:
         yield from _of_sets(model, found)
     if found.probabilities is not None and found.probabilities.weight:
         yield heading("Probabilities")
-        yield picture(lambda: plot_reliability(found))
+        yield picture(lambda: plotting.plot_reliability(found))
         yield table([], list(found.probabilities.facts().items()))
 
 
@@ -205,8 +196,8 @@ def of_numbers(found: Errors) -> Iterable[str]:
     yield heading("Predictions")
     if found.rows > SHOWN_POINTS:
         yield f"<p>Of {SHOWN_POINTS:,} rows, drawn at random.</p>"
-    yield picture(lambda: plot_predictions(found))
-    yield picture(lambda: plot_predictions(found, residuals=True))
+    yield picture(lambda: plotting.plot_predictions(found))
+    yield picture(lambda: plotting.plot_predictions(found, residuals=True))
     shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     if found.rows:
         at_most = np.quantile(found.points[0] - found.points[1], shares).tolist()
@@ -227,7 +218,7 @@ def of_each(found: Together) -> Iterable[str]:
     lines = found.lines()
     yield table(list(lines[0]), [list(line.values()) for line in lines])
     yield f"<p>The worst is {safe(short(name))}.</p>"
-    yield from (picture(lambda: plot_roc(worst)),) if of_labels else of_numbers(worst)
+    yield from (picture(lambda: plotting.plot_roc(worst)),) if of_labels else of_numbers(worst)
 
 
 def _of_threshold(threshold: float, names: list[str], recall: list[Any], unseen: Unseen | None) -> Iterable[str]:
@@ -252,11 +243,11 @@ def _of_margins(margins: Array, found: Evaluation, unseen: Unseen | None) -> Ite
     yield heading("Margins")
 
     def draw(theta: float) -> Any:
-        ax = plot_margin_distribution(margins, theta)
+        ax = plotting.plot_margin_distribution(margins, theta)
         if unseen is not None:
             bars = np.linspace(margins.min(), margins.max(), 61).tolist()
             as_many = np.full(len(unseen.margins), len(margins) / len(unseen.margins))
-            ax.hist(unseen.margins, bars, weights=as_many, histtype="step", color=ORANGE, label=unseen.what)
+            ax.hist(unseen.margins, bars, weights=as_many, histtype="step", color=plotting.ORANGE, label=unseen.what)
             ax.legend()
         return ax
 
@@ -274,10 +265,10 @@ def _of_margins(margins: Array, found: Evaluation, unseen: Unseen | None) -> Ite
 
 def _plot_rocs(found: Evaluation, unseen: Unseen | None) -> Any:
     """Draw the ROC, and that of rows that were not learned from."""
-    ax = plot_roc(found)
+    ax = plotting.plot_roc(found)
     if unseen is not None:
         counts = unseen.roc()
-        ax.plot(*counts.curve(), color=ORANGE, label=f"{unseen.what} (AUC = {counts.area:.2f})")
+        ax.plot(*counts.curve(), color=plotting.ORANGE, label=f"{unseen.what} (AUC = {counts.area:.2f})")
         ax.legend()
     return ax
 
@@ -324,7 +315,7 @@ def steps_of_fit(model: Any) -> Iterable[str]:
     yield heading("Steps of the fit")
 
     def draw() -> Any:
-        ax = new_axes()
+        ax = plotting.new_axes()
         ax.semilogy([each["seconds"] for each in steps], [max(each["gap"], 1e-17) for each in steps], "o-")
         ax.set(xlabel="seconds", ylabel="gap")
         return ax
@@ -343,7 +334,7 @@ def of_features(found: Importance, of: str) -> Iterable[str]:
         f"<p>How far a score of {found.score:.4f}{of} falls if the values of a feature, or of a column of the table, "
         "are those of other rows.</p>"
     )
-    yield picture(lambda: plot_importance(found))
+    yield picture(lambda: plotting.plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")
     columns = found.importances_mean, found.importances_std
     lines = [(short(found.feature_names[j]), *(float(each[j]) for each in columns)) for j in order]

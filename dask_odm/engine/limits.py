@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -52,10 +53,7 @@ def memory_limit_of_system() -> int:
     for path in CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # ValueError: "max" stands for no limit
             limits.append(int(Path(path).read_text()))
-    with suppress(ImportError, AttributeError):  # other systems have no such module
-        import resource
-
-        limits.append(resource.getrlimit(resource.RLIMIT_RSS)[1])
+    limits.append(resource.getrlimit(resource.RLIMIT_RSS)[1])
     return min(limit for limit in limits if limit > 0)
 
 

@@ -24,7 +24,7 @@ from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
 from dask_odm.engine.client import while_wanted
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.futures import JOINED, pickled, spread_task
+from dask_odm.engine.futures import FEW_TASKS, JOINED, pickled, spread_task
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.linalg.row_passes import PASS, Node, PassBytes, RowBlock, tree_nodes
@@ -118,15 +118,20 @@ class StorePasses:
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: of one that sums a run of chunks, or of one that joins others' sums."""
         groups = self.groups
-        chunks = -(-groups // min(groups, self.cluster.slots)) * -(-self.store.n_chunks // groups)
+        chunks = -(-groups // min(groups, self._tasks(needed.answer_row > 0))) * -(-self.store.n_chunks // groups)
         run = min(self.rows, chunks * self.store.chunk_rows)
         # one per level of the tree, and those of blocks; a drawn row is in one, and in two more while these are joined
         sums = max(10, groups.bit_length() + 3)
-        summing = self.store.chunk_nbytes + needed.row * self.store.chunk_rows + needed.work + needed.answer_row * run
+        summing = self.store.chunk_nbytes + needed.row * self.store.chunk_rows + needed.work
+        summing += 2 * needed.answer_row * run  # those of the last task until they are fetched
         kept = 0
         if needed.kept_bits:  # of the last pass as well, with its nodes
             kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots) + needed.of_sums(RUN_NODES, self.rows)
         return kept + max(summing + needed.of_sums(sums, 3 * run), needed.of_sums(sums, 3 * self.rows))
+
+    def _tasks(self, answers: bool) -> int:
+        """Return the number of tasks that sum chunks; those with ``answers`` for single rows are many and short."""
+        return max(self.cluster.slots, FEW_TASKS) if answers else self.cluster.slots
 
     def fits(self, needed: PassBytes) -> bool:
         """Return whether the tasks of such a pass fit the workers' memory."""
@@ -208,7 +213,7 @@ class StorePasses:
         groups = self.groups
         nodes = 2 * groups.bit_length()
         aligned = 4 * JOINED * nodes * (nbytes or 0) > available
-        levels = [group_runs(groups, self.cluster.slots, aligned=aligned)]
+        levels = [group_runs(groups, self._tasks(nbytes is None), aligned=aligned)]
         most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, COPIED_BYTES // max(1, nodes * nbytes)))
         while len(levels[-1]) > most or len(levels) == kept:
             levels.append([range(runs[0].start, runs[-1].stop) for runs in _neighbours(levels[-1])])

@@ -36,22 +36,18 @@ def proposal_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
 class StorePivots:
     """The rows of a store that ``labelling`` keeps, as a `dask_odm.kernels.pivots.PivotRows`.
 
-    Rows are cast to the dtype ``type_name``, then scaled.
+    Rows are cast to ``dtype``, then scaled.
     """
 
     store: Store
     labelling: Targets
     scaling: Scaling
     cluster: Cluster
-    type_name: str
+    dtype: np.dtype[Any]
 
     @property
     def n(self) -> int:
         return self.store.rows
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.type_name)
 
     def require(self, count: int, method: str) -> None:
         """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
@@ -61,7 +57,7 @@ class StorePivots:
 
     def run(self, race: Race) -> Proposals:
         chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.cluster.tasks))
-        shared = self.store, self.labelling, self.scaling, self.type_name, race
+        shared = self.store, self.labelling, self.scaling, self.dtype, race
         arguments = [(part.tolist(),) for part in chunks]
         return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks", *shared), race.most)
 
@@ -82,7 +78,9 @@ def gathered(store: Store, cluster: Cluster, numbers: Array, phase: str) -> list
     return cluster.map_chunks(Store.read_rows, [(part,) for part in parts], phase, store)
 
 
-def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:
+def propose(
+    store: Store, labelling: Targets, scaling: Scaling, dtype: np.dtype[Any], race: Race, chunks: list[int]
+) -> Proposals:
     """Return the proposals of a run of chunks; this is a task."""
     buffer = store.buffer()
     found = None

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
+import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -208,15 +210,10 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def peak_bytes() -> int:
-    """Return the largest resident memory that this process has ever had, in bytes; 0 if the system does not tell."""
+    """Return the largest resident memory that this process has ever had, in bytes."""
     with suppress(OSError):
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
         if found:
             return 1024 * int(found[1])
-    with suppress(ImportError):
-        import resource
-        import sys
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return int(peak if sys.platform == "darwin" else 1024 * peak)
-    return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else 1024 * peak)

@@ -153,15 +153,11 @@ class MixingClassifier(StoreClassifier):
         shard : array-like, Series, dask array or Series, or DataArray of shape (n,)
             The shard of each row, a number or a word. None: ``shard_feature`` names it, or rows are dealt at random.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
-        InputError, MemoryLimitError, StoreError
-            As `ODMClassifier.fit`; also fewer than two shards, a shard without rows, or only shards of one class
-            each.
+        InputError
+            Parameters or data that cannot be learned from; fewer than two shards, a shard without rows, or only shards
+            of one class each.
         """
         return self._fitted(X, y, sample_weight, shard=shard)
 

@@ -22,6 +22,7 @@ from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, label_matrix
 from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
+from dask_odm.estimators.inputs.resolving import kind_of
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.methods.left_out import is_right
@@ -73,11 +74,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             Rows with another number of features, with NaN or infinity, or with values too large for the kernel in their
             dtype; an xarray X whose feature dimension is not clear.
         """
-        cube = self._cube_to_predict(X)
-        if cube is not None:
-            return self._mapped_values(cube, "decision_function", self._class_coordinate)
-        scores = self._values(self._resolve(X))
-        return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
+        return self._answered(X, "decision_function")
 
     def predict(self, X: Any, *, decode: bool = False) -> Any:
         """Return the class label of every row, in the form of `decision_function`.
@@ -102,7 +99,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         cube = self._cube_to_predict(X)
         if cube is not None:
             return self._map_of_classes(cube, decode)
-        return self._like(X, self._labels(self._resolve(X)), "y", self.classes_ if self._has_labels else None)
+        labels = self._labels(self._resolve(X))
+        return kind_of(X, None, self).like(X, labels, "y", self, self.classes_ if self._has_labels else None)
 
     def _map_of_classes(self, cube: Any, decode: bool) -> Any:
         """Return the predicted classes of a cube, as codes or as they are."""
@@ -199,10 +197,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
-        several = self._has_labels
-        if isinstance(scores, np.ndarray):
-            return labels_block(scores) if several else label_block(scores, names)
-        if several:
+        if self._has_labels:
             return map_blocks("label", labels_block, scores, np.int64, columns=len(names))
         return map_blocks("label", label_block, scores, names.dtype, names)
 
@@ -270,10 +265,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         X : rows of shape (n, d), or a cube
             In memory or lazy, or a store by path or open.
         """
-        cube = self._cube_to_predict(X)
-        if cube is not None:
-            return self._mapped_values(cube, "prediction")
-        return self._like(X, self._values(self._resolve(X)), "y")
+        return self._answered(X, "y", of_map="prediction")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², the share of the variance of the targets that the model explains.

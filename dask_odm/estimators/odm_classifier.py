@@ -11,35 +11,25 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
-from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
-from dask_odm.estimators.shared_parameters import MetricParameters
+from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import Classes, TargetKind
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import (
-    Registered,
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    solver_word,
-    with_parameters,
-)
+from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.typing import Array
 
-SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
-
 
 @with_parameters
-class ODMClassifier(MetricParameters, ODMEstimator):
+class ODMClassifier(MachineParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``, where M
@@ -56,9 +46,6 @@ class ODMClassifier(MetricParameters, ODMEstimator):
     kernel : {…} or callable, default="rbf"
         Kernel function, with a bias of 1 if ``fit_intercept``. {…} With "precomputed", `fit` takes kernel values
         (n, n), and `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
-    lam : float or "auto", default="auto"
-        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
-        rows, or the sum of their weights, which is like C = 1 in scikit-learn's `SVC`.
     upsilon : float, default=0.2
         υ in [0, 1], weight of the loss above the margin band, relative to the loss below it.
     theta : float, default=0.2
@@ -72,20 +59,9 @@ class ODMClassifier(MetricParameters, ODMEstimator):
         take stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by
         workers. For data too large for "exact", it chooses "cells" if these are more accurate than "landmark" in a few
         regions.
-    scale : {…} or None, default="auto"
-        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
-        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
-        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
-        not shift sparse rows.
-    warm_start : bool, default=False
-        Start from the solution of the last fit, if rows were appended or parameters changed. The start is its weights,
-        or the coefficients and landmarks of its rows. This is for "exact", "landmark", "cells" and the linear solvers.
-        Exact pairs of many classes start from zero.
 
     Attributes
     ----------
-    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
-        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
         Coefficients ``y_i s_i``. Two classes give one machine, whose positive class is ``classes_[1]``. More classes
         give one machine per class, in which this class is positive, or one per pair (0, 1), (0, 2), …, in which the
@@ -117,15 +93,11 @@ class ODMClassifier(MetricParameters, ODMEstimator):
 
     _family: ClassVar[Family[Any]] = ODMFamily()
     _targets: ClassVar[TargetKind] = Classes(several=True)
-    _solvers: ClassVar[SolverClasses] = SOLVERS
+    _solvers: ClassVar[SolverClasses] = tuple(solver_class(name) for name in ODM_SOLVERS)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS, "precomputed"), callable],
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "solver": [SolverOptions(SOLVERS)],
-        "scale": [Registered(SCALINGS, "auto"), None],
-        "warm_start": ["boolean"],
     }
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
@@ -136,12 +108,8 @@ class ODMClassifier(MetricParameters, ODMEstimator):
 
     kernel: str | Callable[[Array, Array], Array] = "rbf"
     _: KW_ONLY
-    lam: float | str = "auto"
     upsilon: float = 0.2
     theta: float = 0.2
-    solver: str | SolverObject = "auto"
-    scale: str | None = "auto"
-    warm_start: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

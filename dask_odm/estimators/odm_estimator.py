@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import LeftOutScores, Scorer, Scoring, tuned_threshold
-from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS, is_right
 from dask_odm.typing import Array
@@ -37,7 +36,7 @@ def advise_groups() -> None:
 
 
 @with_parameters
-class ODMEstimator(LeftOutScores, KernelParameters, ProbabilityClassifier):
+class ODMEstimator(LeftOutScores, ProbabilityClassifier):
     """A classifier that has probabilities if it was fitted with ``loo``.
 
     Parameters

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -16,27 +15,17 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.cubes.blocks import AnswerFormat
-from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
-from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.scoring import LeftOutScores, NumberScoring, Scorer
-from dask_odm.estimators.shared_parameters import KernelParameters, MetricParameters
+from dask_odm.estimators.scoring import LeftOutScores
+from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
-from dask_odm.learning.parameters import (
-    Registered,
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    solver_word,
-    with_parameters,
-)
+from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
@@ -51,7 +40,6 @@ from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
 from dask_odm.models.sets import conformity_table, thresholds_of
 from dask_odm.typing import Array
 
-SOLVERS: SolverClasses = (Exact, Landmark, Newton, Cells)
 # υ of the expectiles beside the prediction: so many times its own, and a part. 9 covers no better, 2 is noisier.
 SPREAD = 4.0
 
@@ -91,7 +79,7 @@ class RegressionFit(ODMFit):
         ]
 
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
-        return RowLosses.of_targets(self.odm, y, weight)
+        return RowLosses(self.odm, np.ones(len(y)), weight, targets=y)
 
 
 class RegressionFamily(ODMFamily):
@@ -165,7 +153,7 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
 
 
 @with_parameters
-class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
+class RegressionEstimator(LeftOutScores, StoreRegressor):
     """A regressor by the loss of the optimal margin distribution machine, with intervals if rows were left out.
 
     Parameters
@@ -177,20 +165,16 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     solver : {…} or solver object, default="auto"
         As in `ODMClassifier`: "newton" for the linear kernel, otherwise "exact", "landmark" or "cells", which "auto"
         chooses from.
-    scale : {…} or None, default="auto"
-        Scaling of the features, which the model also applies to new rows. "auto" is as in `ODMClassifier`.
     noise : {"even", "uneven"}, default="even"
         Whether targets spread alike everywhere. With "uneven" and ``loo``, an expectile on either side is learned as
         well, in three times the time, and intervals are as wide as these say. For one target, and not for "cells". Of
         even noise, such intervals are a tenth to a quarter wider than plain ones.
     """
 
-    _solvers: ClassVar[SolverClasses] = SOLVERS
+    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton, Cells)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "upsilon": [Interval(Real, 0.0, None, closed="neither")],
         "theta": [Interval(Real, 0.0, None, closed="left")],
-        "solver": [SolverOptions(SOLVERS)],
-        "scale": [Registered(SCALINGS, "auto"), None],
         "noise": [StrOptions({"even", "uneven"})],
     }
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
@@ -200,17 +184,12 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
     _: KW_ONLY
     upsilon: float = 1.0
     theta: float = 0.0
-    solver: str | SolverObject = "auto"
-    scale: str | None = "auto"
     noise: str = "even"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output &= learns_several(solver_word(self.solver))
         return tags
-
-    def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[NumberScoring, Array, Array, Array]:
-        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
         """Return lower and upper ends of an interval for the target of every row, in the form of `predict`.
@@ -243,26 +222,14 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
-        several = self._model.outputs > 1
-        sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
-        cube = self._cube_to_predict(X)
-        if several:
-            values = None if cube is not None else self._values(self._resolve(X))
+        if self._model.outputs > 1:
+            sizes = -thresholds_of(self.conformity_, coverage, by_class=True)
+            values = None if self._cube_to_predict(X) is not None else self._values(self._resolve(X))
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
             return ends(values, sizes)
-        size = self._interval_size(coverage)
         giver, then = self._of_intervals()
-        if cube is None:
-            values = giver._values(self._resolve(X))
-            if isinstance(values, np.ndarray):
-                found: Any = then(values, size)
-            else:
-                found = map_blocks("interval", then, values, values.dtype, size, columns=2)
-            found = self._like(X, found, "interval")
-        else:
-            answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, 2)
-            found = giver._mapped(cube, answers, "interval", then, size)
+        found = self._answered(X, "interval", then, self._interval_size(coverage), columns=2, giver=giver)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
     def _interval_size(self, coverage: float) -> float:
@@ -271,16 +238,11 @@ class RegressionEstimator(LeftOutScores, KernelParameters, StoreRegressor):
 
     def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
         """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""
-        if not self._model.spread:
-            return self, ends
-        giver = copy(self)
-        model: Any = self._model
-        giver._model, giver._file, giver._token = replace(model, spread=False), None, f"{self._token}-spread"
-        return giver, spread_ends
+        return (self._changed("spread", spread=False), spread_ends) if self._model.spread else (self, ends)
 
 
 @with_parameters
-class ODMRegressor(MetricParameters, RegressionEstimator):
+class ODMRegressor(MachineParameters, RegressionEstimator):
     """Kernel or linear regression: ridge, expectiles, or a band without cost, with a certified duality gap.
 
     It is the optimal margin distribution machine of real targets, and minimises
@@ -297,11 +259,6 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
     ----------
     kernel : {…}, default="rbf"
         Kernel function, with a bias of 1 if ``fit_intercept``. {…}
-    lam : float or "auto", default="auto"
-        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
-        rows, or the sum of their weights.
-    warm_start : bool, default=False
-        Start from the solution of the last fit, as `ODMClassifier` does.
 
     Attributes
     ----------
@@ -312,9 +269,8 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
         R² of these predictions.
     conformity_ : ndarray
         What `predict_interval` knows of left-out residuals.
-    support_, support_vectors_, dual_coef_
-        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
-        kernel.
+    dual_coef_ : ndarray
+        Coefficients of the rows of ``support_``. Not for the linear kernel.
     coef_, intercept_
         Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
         an array of those of all cells.
@@ -340,14 +296,10 @@ class ODMRegressor(MetricParameters, RegressionEstimator):
     _targets: ClassVar[RealTargets] = RealTargets(several=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS)],
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
-        "warm_start": ["boolean"],
     }
 
     kernel: str = "rbf"
     _: KW_ONLY
-    lam: float | str = "auto"
-    warm_start: bool = False
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:
         return settings_of(self, RegressionFit, run, more, spread=self.loo and self.noise == "uneven")

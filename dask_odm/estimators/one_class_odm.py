@@ -24,7 +24,6 @@ from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
     SolverObject,
-    SolverOptions,
     solver_object,
     solver_word,
     with_parameters,
@@ -159,7 +158,6 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "solver": [SolverOptions((Exact, Landmark, Newton))],
         "scale": [Registered(SCALINGS, "auto"), None],
     }
     _saved: ClassVar[tuple[str, ...]] = (
@@ -185,15 +183,6 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
         ----------
         y : ignored
             Except for a cube: there, the rows with a label are learned from.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError, MemoryLimitError, StoreError
-            As `ODMClassifier.fit`.
         """
         return self._fitted(X, y, sample_weight)
 

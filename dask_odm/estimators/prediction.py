@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from dask.delayed import delayed
@@ -23,7 +24,7 @@ from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows
 from dask_odm.estimators.inputs.resolving import kind_of, resolve
-from dask_odm.estimators.lazy_values import lazy_values
+from dask_odm.estimators.lazy_values import lazy_values, map_blocks
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.models.model import Model
@@ -39,15 +40,12 @@ class Predictor(RunParameters):
     _model: Model
     _file: ModelFile | None
     _token: str  # identifies the model in names of tasks
+    _class_coordinate: Any  # of a classifier, that of a map
 
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
         """Return the resolved input of a prediction or a score; raise NotFittedError before `fit`."""
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
-
-    def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
-        """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
-        return kind_of(X, None, self).like(X, values, name, self, classes)
 
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
@@ -83,11 +81,44 @@ class Predictor(RunParameters):
         columns = ("target" if classes is None else "class", classes)
         return mapped(cube, answers_of_rows, arguments, answers, name, columns)
 
-    def _mapped_values(self, cube: Any, name: str, classes: Any = None) -> Any:
-        """Return the model's values of a cube as a DataArray, NaN for rows that miss a feature."""
-        columns = self._model.outputs if self._model.outputs > 1 else 0
-        answers = AnswerFormat(self._model.value_type(cube.dtype), np.nan, columns)
-        return self._mapped(cube, answers, name, classes=classes)
+    def _answered(
+        self,
+        X: Any,
+        name: str,
+        then: Callable[..., Array] | None = None,
+        *more: Any,
+        dtype: Any = None,
+        columns: int | None = None,
+        of_map: str = "",
+        giver: Predictor | None = None,
+    ) -> Any:
+        """Return the model's values of all rows, or what ``then(values, *more)`` makes of them, in the form of ``X``.
+
+        Answers are of a ``dtype``, by default that of the values, and so is the number of their ``columns``, 0 for one
+        answer a row. A map may have another name, ``of_map``, and has NaN or False where a cube misses a feature. The
+        values may be those of another estimator, ``giver``.
+        """
+        giver = self if giver is None else giver
+        classes = getattr(self, "classes_", None)
+        cube = self._cube_to_predict(X)
+        if columns is None:
+            columns = self._model.outputs if self._model.outputs > 1 else 0
+        if cube is not None:
+            fill = False if dtype is bool else np.nan
+            answers = AnswerFormat(np.dtype(dtype or self._model.value_type(cube.dtype)), fill, columns)
+            coordinate = None if classes is None else self._class_coordinate
+            return giver._mapped(cube, answers, of_map or name, then, *more, classes=coordinate)
+        found = giver._values(giver._resolve(X))
+        if then is not None:
+            found = map_blocks(name, then, found, dtype or found.dtype, *more, columns=columns)
+        return kind_of(X, None, self).like(X, found, name, self, classes if columns else None)
+
+    def _changed(self, mark: str, **changes: Any) -> Self:
+        """Return this estimator with changes of its model, which ``mark`` them in names of tasks."""
+        other = copy(self)
+        model: Any = self._model
+        other._model, other._file, other._token = replace(model, **changes), None, f"{self._token}-{mark}"
+        return other
 
     def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
         """Return predicted values, targets and weights of all rows; all are None without targets."""

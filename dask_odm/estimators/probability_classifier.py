@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
-from dataclasses import replace
 from types import MethodType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.errors import InputError
-from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.models.probabilities import (
@@ -141,7 +137,7 @@ class ProbabilityClassifier(StoreClassifier):
                 "there are more than two classes, or call calibrate(X, y)."
             )
         thresholds = thresholds_of(self.conformity_, coverage, by_class=by_class)
-        return self._answered(X, sets, "set", bool, (False, False), thresholds, self._threshold)
+        return self._by_class(X, sets, "set", bool, False, thresholds, self._threshold)
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take the thresholds of `predict_set` from rows that were held out of the fit.
@@ -177,51 +173,32 @@ class ProbabilityClassifier(StoreClassifier):
         It is ``of_lacking`` for classes that had no row.
         """
         check_is_fitted(self)
-        fills = (np.nan, of_lacking)
-        if self._has_labels:
-            function = of_labels if plain is probabilities else log_of_labels
-            return self._answered(X, function, name, np.float64, fills, self.probability_link_, self._threshold)
+        link = self.probability_link_
         if getattr(self._model, "pairs", 0):
-            more = self.probability_link_, len(self.classes_) - len(self._model.lacking)
-            return self._answered(X, of_pairs, name, np.float64, fills, *more, of_machines=True)
-        return self._answered(X, plain, name, np.float64, fills, self.probability_link_, self._threshold)
+            more = link, len(self.classes_) - len(self._model.lacking)
+            return self._by_class(X, of_pairs, name, np.float64, of_lacking, *more, of_machines=True)
+        if self._has_labels:
+            plain = of_labels if plain is probabilities else log_of_labels
+        return self._by_class(X, plain, name, np.float64, of_lacking, link, self._threshold)
 
-    def _answered(
+    def _by_class(
         self,
         X: Any,
         function: Callable[..., Array],
         name: str,
         dtype: Any,
-        fills: tuple[Any, Any],
+        of_lacking: Any,
         *arguments: Any,
         of_machines: bool = False,
     ) -> Any:
         """Return ``function(values, *arguments)`` of all rows' decision values, a column for every class.
 
-        ``fills`` stand in cells of a cube that miss a feature, and for classes that had no row. With ``of_machines``,
-        values are those of the machines instead of the classes.
+        It is ``of_lacking`` for classes that had no row. With ``of_machines``, values are those of the machines instead
+        of the classes.
         """
         lacking = self._model.lacking
         if lacking:
-            arguments = (function, lacking, fills[1], not of_machines, *arguments)
+            arguments = (function, lacking, of_lacking, not of_machines, *arguments)
             function = answers_of_all
-        giver = self._of_machines() if of_machines else self
-        cube = self._cube_to_predict(X)
-        columns = len(self.classes_)
-        if cube is not None:
-            answers = AnswerFormat(np.dtype(dtype), fills[0], columns)
-            return giver._mapped(cube, answers, name, function, *arguments, classes=self._class_coordinate)
-        values = giver._values(giver._resolve(X))
-        if isinstance(values, np.ndarray):
-            found: Any = function(values, *arguments)
-        else:
-            found = map_blocks(name, function, values, dtype, *arguments, columns=columns)
-        return self._like(X, found, name, self.classes_)
-
-    def _of_machines(self) -> Self:
-        """Return this classifier with the values of its machines in place of the classes' scores."""
-        other = copy(self)
-        other._model = replace(cast(Any, self._model), pairs=0, lacking=())
-        other._file = None
-        other._token = f"{self._token}-machines"
-        return other
+        giver = self._changed("machines", pairs=0, lacking=()) if of_machines else self
+        return self._answered(X, name, function, *arguments, dtype=dtype, columns=len(self.classes_), giver=giver)

@@ -15,14 +15,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import (
-    Registered,
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    solver_word,
-    with_parameters,
-)
+from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_word, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.saddle.recipes import HullFamily
@@ -117,7 +110,6 @@ class SaddleSVC(GammaParameters, StoreClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
         "kernel": [Registered(KERNELS)],
-        "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],

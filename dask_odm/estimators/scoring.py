@@ -7,7 +7,6 @@ they already have.
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -18,12 +17,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.shared_parameters import NewtonParameters
-from dask_odm.learning.parameters import with_parameters
+from dask_odm.estimators.shared_parameters import KernelParameters, NewtonParameters
+from dask_odm.learning.parameters import Registered, with_parameters
 from dask_odm.methods.left_out import LEFT_OUT_ROWS
 from dask_odm.models.predict import label_block, labels_block
 from dask_odm.models.probabilities import answers_of_all, fit_link, joined_links, of_labels, probabilities
@@ -156,7 +156,7 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
 
 
 @with_parameters
-class LeftOutScores(NewtonParameters, StoreEstimator):
+class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     """An estimator that knows the value of each training row by the model without it, after a fit with ``loo``.
 
     ``scored_by`` names the score of scikit-learn's that its `score` is, and ``_left_out`` the attribute with values.
@@ -168,6 +168,11 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
         need these values.
     fit_intercept : bool, default=True
         Add 1 to the kernel, which gives a regularised intercept, beside the mean of real targets. The papers have none.
+    scale : {…} or None, default="auto"
+        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
+        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
+        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
+        not shift sparse rows.
 
     Attributes
     ----------
@@ -175,6 +180,8 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
         λ and scaling of the fit, which "auto" chose if it was to.
     loo_parameters_ : float
         With ``loo``, the effective number of parameters.
+    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
+        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not
         known, as for "landmark" without ``certify``. For several machines, it is the largest gap.
@@ -188,7 +195,11 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
         machines, the largest number.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"loo": ["boolean"], "fit_intercept": ["boolean"]}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "loo": ["boolean"],
+        "fit_intercept": ["boolean"],
+        "scale": [Registered(SCALINGS, "auto"), None],
+    }
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
     _saved: ClassVar[tuple[str, ...]] = (
@@ -201,6 +212,8 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
     _: KW_ONLY
     loo: bool = False
     fit_intercept: bool = True
+    solver: Any = "auto"
+    scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from rows, and labels or targets.
@@ -214,19 +227,11 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
             model look better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name
             of a variable.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         InputError
             Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
             another number of rows.
-        MemoryLimitError
-            The fit would exceed the memory limit of a worker.
-        StoreError
-            A damaged store.
         """
         return self._fitted(X, y, sample_weight, groups)
 
@@ -256,9 +261,9 @@ class LeftOutScores(NewtonParameters, StoreEstimator):
         found = score(*rows).tolist()
         return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
-    @abstractmethod
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
         """Return what scores left-out values, and the rows that it is called with."""
+        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
 
     def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""

@@ -215,11 +215,18 @@ class GammaParameters(KernelParameters):
 
 
 @with_parameters
-class MetricParameters(GammaParameters):
-    """Parameters of named kernels that may see rows by a learned metric.
+class MachineParameters(GammaParameters):
+    """Parameters of a machine by one setting: λ, and a kernel that may see rows by a learned metric.
 
     Parameters
     ----------
+    lam : float or "auto", default="auto"
+        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
+        rows, or the sum of their weights, which is like C = 1 in scikit-learn's `SVC`.
+    warm_start : bool, default=False
+        Start from the solution of the last fit, if rows were appended or parameters changed. The start is its weights,
+        or the coefficients and landmarks of its rows. This is for "exact", "landmark", "cells" and the linear solvers.
+        Exact pairs of many classes start from zero.
     metric : {"diagonal", "full"}, `dask_odm.Metric` or None, default=None
         Metric that is learned from a sample before the fit, for "rbf" and "laplacian". "diagonal": a factor for each
         feature. "full": a matrix, for dense rows of at most 1,000 features. γ is then chosen with it, unless it is a
@@ -234,9 +241,13 @@ class MetricParameters(GammaParameters):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
+        "warm_start": ["boolean"],
         "metric": [StrOptions({"diagonal", "full"}), Metric, None],
     }
     _saved: ClassVar[tuple[str, ...]] = ("gamma_", "feature_importances_")
 
     _: KW_ONLY
+    lam: float | str = "auto"
+    warm_start: bool = False
     metric: str | Metric | None = None

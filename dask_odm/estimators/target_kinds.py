@@ -6,6 +6,7 @@ Each kind checks training rows, makes the training data of a fit, and shapes the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from dask_odm.typing import Array
 INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble the training rows
 
 
+@dataclass(frozen=True)
 class TargetKind(ABC):
     """Kind of targets of an estimator."""
 
@@ -49,9 +51,9 @@ class TargetKind(ABC):
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         """Check training rows in memory, and return them."""
 
-    @abstractmethod
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         """Return the training data of checked rows in memory."""
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, rows.factors, of_labels=rows.of_labels)
 
     @abstractmethod
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
@@ -88,13 +90,10 @@ class Classes(TargetKind):
 
     name = "classes"
 
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
-
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
         if self.several and has_columns(given.y):
-            return check_labels(estimator, given.X, given.y, given.weight, **estimator._reading())
-        rows = check_classification(estimator, given.X, given.y, given.weight, **estimator._reading())
+            return check_labels(estimator, given)
+        rows = check_classification(estimator, given)
         assert rows.classes is not None
         assert rows.codes is not None
         totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
@@ -102,9 +101,9 @@ class Classes(TargetKind):
 
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         if rows.codes is None:
-            return MemoryData.of(run, rows.X, rows.y, rows.weight, (), of_labels=rows.of_labels)
+            return super().in_memory(run, rows)
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
-        return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
+        return super().in_memory(run, replace(rows, y=y))
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         if getattr(estimator, "kernel", None) == "precomputed":
@@ -134,15 +133,8 @@ class RealTargets(TargetKind):
 
     name = "real"
 
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
-
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        options = {"multi_output": self.several, **estimator._reading()}
-        return check_regression(estimator, given.X, given.y, given.weight, **options)
-
-    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
+        return check_regression(estimator, given, several=self.several)
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         self.require_few_targets(store)
@@ -171,10 +163,7 @@ class NormalRows(TargetKind):
     needs_labels = False
 
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        return check_unlabelled(estimator, given.X, given.weight, np.array(INSIDE), **estimator._reading())
-
-    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        return MemoryData.of(run, rows.X, rows.y, rows.weight, OneClass().class_weights)
+        return check_unlabelled(estimator, given, np.array(INSIDE))
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         return StoredData(run, store, OneClass())

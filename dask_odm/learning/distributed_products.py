@@ -204,20 +204,6 @@ def forget(folder: str) -> None:
     return_free_memory()
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterGram:
-    """Multiplies with the kernel matrix of the active rows."""
-
-    active: ActiveRows
-    cluster: Cluster
-
-    def matvec(self, v: Array) -> Array:
-        arguments = [(self.active, part, v) for part in range(self.active.of)]
-        if self.active.double_precision:
-            return tree_sum(self.cluster.map_chunks(gram_part, arguments, "certificate"))
-        return tree_sum(self.cluster.each(gram_part, arguments, "kernel-product"))
-
-
 class ClusterProducts(RowProducts):
     """`Products` computed by the workers of a cluster, which must have a client.
 
@@ -249,7 +235,14 @@ class ClusterProducts(RowProducts):
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if double_precision else min(self.parts, groups)
         active = ActiveRows(self.kernel, self.folder, name, double_precision, parts, budget, threads)
-        return ClusterGram(active, self.cluster).matvec
+
+        def multiply(v: Array) -> Array:
+            arguments = [(active, part, v) for part in range(active.of)]
+            if double_precision:
+                return tree_sum(self.cluster.map_chunks(gram_part, arguments, "certificate"))
+            return tree_sum(self.cluster.each(gram_part, arguments, "kernel-product"))
+
+        return multiply
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         blocks = cross_blocks(len(targets))

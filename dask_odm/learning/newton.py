@@ -189,19 +189,21 @@ class Newton(ABC, Generic[S]):
         return False
 
 
-def slope_root(look: Callable[[float], tuple[float, float]], high: float, share: float, most: int) -> float:
-    """Return the step below ``high`` of least P by Newton's method between bounds; 0 if P does not fall there.
+def slope_root(look: Callable[[float], tuple[float, float]], share: float) -> float:
+    """Return the step in [0, 1] of least P by Newton's method between bounds; 0 if P does not fall there.
 
-    ``look`` returns the derivative of P by the step at a step, and the second derivative. It is called up to ``most``
-    times after step 0, until the derivative is at most a ``share`` of that at step 0.
+    ``look`` returns the derivative of P by the step at a step, and the second derivative. It is called up to 40 times
+    between 0 and 1, until the derivative is at most a ``share`` of that at step 0.
     """
+    if look(1.0)[0] <= 0:
+        return 1.0
     slope, curvature = look(0.0)
     if not -slope > 0.0:
         return 0.0
     enough = share * -slope
-    low = 0.0
+    low, high = 0.0, 1.0
     step = 0.0
-    for _ in range(most):
+    for _ in range(40):
         low, high = (step, high) if slope < 0 else (low, step)
         ahead = step - slope / max(curvature, np.finfo(float).tiny)
         step = ahead if low < ahead < high else 0.5 * (low + high)
@@ -224,4 +226,4 @@ def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float
         slope = inner + step * norm - float(losses.dual_candidate(ahead) @ moving)
         return slope, norm + float(losses.curvature(ahead) @ moving**2)
 
-    return 1.0 if look(1.0)[0] <= 0 else slope_root(look, 1.0, 1e-9, 40)
+    return slope_root(look, 1e-9)

@@ -8,7 +8,7 @@ scikit-learn's `get_params` and `set_params`, so that searches reach its paramet
 from __future__ import annotations
 
 import re
-from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc, signature
 from numbers import Integral
@@ -24,7 +24,7 @@ from dask_odm.errors import InputError
 _LIST = "{…}"  # in a docstring, stands for the words that a parameter takes
 _SECTIONS = {
     title: re.compile(rf"^{title}\n-+\n(.*?)\n*(?=^\S[^\n]*\n-+$|\Z)", re.M | re.S)
-    for title in ("Parameters", "Attributes")
+    for title in ("Parameters", "Attributes", "Returns", "Raises")
 }
 C = TypeVar("C")
 COUNT = [Interval(Integral, 1, None, closed="left")]  # the constraint of a number of things
@@ -37,8 +37,9 @@ def with_parameters(cls: type[C]) -> type[C]:
 
     Parameters of a base are documented and constrained there, unless the class does it anew: its docstring gets their
     entries, and `_parameter_constraints` theirs. In the signature those of the class come first. Its docstring gets the
-    entries of a base's attributes behind its own, and a `fit` of its own those of a base's `fit`. ``{…}`` in the first
-    line of an entry becomes the words that the parameter takes, and below it what a `Registered` says of each.
+    entries of a base's attributes behind its own, and a `fit` of its own all entries of a base's `fit`. ``{…}`` in the
+    first line of an entry becomes the words that the parameter takes, and below it what a `Registered` says of each. A
+    parameter ``solver`` takes the ``_solvers`` of the class.
     """
     made: Any = dataclass(eq=False, repr=False)(cls)
     bases = made.__mro__
@@ -51,27 +52,34 @@ def with_parameters(cls: type[C]) -> type[C]:
     ordered = sorted(given.parameters.values(), key=lambda each: (each.kind, order(each.name)))
     made.__init__.__signature__ = given.replace(parameters=ordered)
     names = [each.name for each in ordered[1:]]
-    constraints: dict[str, list[Any]] = {}
+    solvers = getattr(made, "_solvers", ())
+    constraints: dict[str, list[Any]] = {"solver": [SolverOptions(solvers)]} if solvers else {}
     entries: dict[str, str] = {}
     for base in reversed(bases):
         constraints |= vars(base).get("_parameter_constraints", {})
         own = parameter_entries(vars(base).get("__doc__"))
         entries |= {name: _with_words(entry, constraints.get(name, ())) for name, entry in own.items()}
     made._parameter_constraints = {name: constraints[name] for name in names if name in constraints}
-    attributes: dict[str, str] = {}
-    for base in bases:
-        for name, entry in parameter_entries(vars(base).get("__doc__"), "Attributes").items():
-            attributes.setdefault(name, entry)
+    attributes = _told([base.__doc__ for base in bases], "Attributes")
     documented = _with_entries(cleandoc(cls.__doc__ or ""), [entries[name] for name in names if name in entries])
-    made.__doc__ = _with_entries(documented, list(attributes.values()), "Attributes")
+    made.__doc__ = _with_entries(documented, attributes.values(), "Attributes")
     fit = vars(made).get("fit")
     if fit is not None:
-        told: dict[str, str] = {}
-        for base in reversed(bases):
-            told |= parameter_entries(getattr(vars(base).get("fit"), "__doc__", None))
-        taken = [told[name] for name in signature(fit).parameters if name in told]
-        fit.__doc__ = _with_entries(cleandoc(fit.__doc__ or ""), taken)
+        docstrings = [getattr(vars(base).get("fit"), "__doc__", None) for base in bases]
+        for title in ("Raises", "Returns", "Parameters"):  # each is put in front of those before
+            told = _told(docstrings, title)
+            taken = signature(fit).parameters if title == "Parameters" else told
+            fit.__doc__ = _with_entries(cleandoc(fit.__doc__), [told[name] for name in taken if name in told], title)
     return made
+
+
+def _told(docstrings: Iterable[str | None], title: str) -> dict[str, str]:
+    """Return the entries of the docstrings' sections by name, of each name the first."""
+    found: dict[str, str] = {}
+    for docstring in docstrings:
+        for name, entry in parameter_entries(docstring, title).items():
+            found.setdefault(name, entry)
+    return found
 
 
 def _with_words(entry: str, constraints: Sequence[Any]) -> str:
@@ -87,9 +95,9 @@ def _with_words(entry: str, constraints: Sequence[Any]) -> str:
     return f"{first}\n{text}"
 
 
-def _with_entries(docstring: str, entries: list[str], title: str = "Parameters") -> str:
+def _with_entries(docstring: str, entries: Collection[str], title: str = "Parameters") -> str:
     """Return a docstring with these entries in a section, each once; a new one is in front of all but parameters."""
-    section = "\n".join([title, "-" * 10, *dict.fromkeys(entries)])
+    section = "\n".join([title, "-" * len(title), *dict.fromkeys(entries)])
     if entries and not _SECTIONS[title].search(docstring):
         before, *after = re.split(r"^(?=(?!Parameters\n)\S[^\n]*\n-+$)", docstring, maxsplit=1, flags=re.M)
         return "\n\n".join([before.rstrip(), section, *after])

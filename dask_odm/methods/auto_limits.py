@@ -45,8 +45,6 @@ class AutoLimits:
     trial_rows: int = 1 << 16
     # of so many parts of rows and landmarks a trial has one: of 4, cells have too few rows, and 2 take twice the time
     trial_part: int = 3
-    # standard errors by which cells have to beat landmarks, whose smaller number in trials favours cells (a7a)
-    cells_errors: float = 2.5
     # rows on which solvers differ, as a share of those outside the largest class, up to which the quicker may be taken
     agreeing: float = 0.05
     # passes of a trial of landmarks, times classes but one, from which agreeing cells are quicker: at 22 to 170 they

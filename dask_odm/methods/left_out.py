@@ -121,13 +121,12 @@ def attributes_of(
     If all rows are positive, or targets are real, there are none but these values: nothing is told apart.
     """
     values = left_out_values(fit, given, solved, found, groups_out)
-    warn_if_hopeful(values["loo_parameters_"], int(np.count_nonzero(values[OF_MACHINE][2])))
-    _, weight = given.columns()
-    total, numbers = given.row_numbers
-    shares = spread(weight if weight.size else np.ones(given.rows), total, numbers)
     scores, positive, counted = values[OF_MACHINE]
+    warn_if_hopeful(values["loo_parameters_"], int(np.count_nonzero(counted)))
     if fit.has_real_targets or positive[counted > 0].all():
         return values
+    _, weight = given.columns()
+    shares = spread(weight if weight.size else np.ones(given.rows), *given.row_numbers)
     return values | of_two_classes(scores, positive, counted, shares, values["loo_parameters_"])
 
 

@@ -219,7 +219,8 @@ class _Rounds:
     def run(self, metric: Metric, start: float | None) -> list[_Round]:
         """Return all rounds, the last two of which predict held-out rows no better than one before, or the most.
 
-        From a γ to ``start`` from, rounds are as cheap as may be: each tries one neighbour of γ, and they end sooner.
+        The first two try both neighbours of γ, and others one. From a γ to ``start`` from, rounds are as cheap as may
+        be: each tries one neighbour, and they end sooner.
         """
         scales = np.array(TUNING.gammas)
         place = int(np.argmin(np.abs(np.log(scales * self._gamma / (start or self._gamma)))))
@@ -229,8 +230,8 @@ class _Rounds:
         for number in range(metric.rounds + 1):
             report(Progress("metric", number, metric.rounds + 1, "rounds"))
             fitted = self._climbed(T, place, ways)
-            if len(ways) == 1 and fitted.place == place:
-                ways = [-ways[0]]
+            if number or start is not None:  # the best γ moves far with the first metric, and little afterwards
+                ways = [int(np.sign(fitted.place - place)) or -ways[0]]
             place = fitted.place
             M = self._outer_product(fitted, T, full=metric.kind == "full")
             found.append(_Round(T, fitted.loss, self._gamma * TUNING.gammas[place], M))

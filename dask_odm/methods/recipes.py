@@ -122,8 +122,16 @@ class ODMFamily(Family[ODMFit]):
         return choose_solver(fit, rows, features)
 
     def suited(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
-        """Return what "auto" takes of these data, before trials."""
-        return choose_for_machines(choice, data, fit)
+        """Return what "auto" takes of these data, before trials: exact pairs of many classes for landmarks, if quick.
+
+        A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
+        """
+        pairs = choice.solver == "landmark" and fit.has_pairs(data)
+        if not pairs or not suits_pairs(data, fit) or not are_quick(data, fit):
+            return choice
+        why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
+        logger.info("solver='exact': %s", why)
+        return _rival("exact", why)
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit, of_metric = with_metric(data, fit.for_data(data))
@@ -209,20 +217,6 @@ def choose_solver(fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
     return Choice(name, why, recipe_of(name), INSTEAD)
 
 
-def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
-    """Choose, for "auto" and many classes, exact pairs instead of landmarks if they are quick; else keep ``choice``.
-
-    A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
-    """
-    together = replace(fit, loo=False)  # machines with leave-one-out are trained one by one, but are as small
-    suited = choice.solver == "landmark" and fit.has_pairs(data)
-    if not suited or not suits_pairs(data, together) or not are_quick(data, fit):
-        return choice
-    why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
-    logger.info("solver='exact': %s", why)
-    return _rival("exact", why)
-
-
 def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[Choice[Any], F]:
     """Choose, for "auto", the rival of the suited solver if it gets more rows right that neither has learned from.
 
@@ -247,11 +241,10 @@ def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[C
     except (InputError, MemoryLimitError):
         return choice, fit  # of two, the suited one says best what is wrong
     why = f"{choice.why}; {_in_words(rival, choice, gain, error, fit)}"
-    least = error if rival == "landmark" else AUTO.cells_errors * error
-    if rival == "cells" and tie and gain >= -least:
+    if rival == "cells" and tie and gain >= -error:
         name, why = rival, f"{why}, and is quicker"
     else:
-        name = rival if gain > least else choice.solver
+        name = rival if gain > error else choice.solver
     logger.info("solver=%r: %s", name, why)
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
 

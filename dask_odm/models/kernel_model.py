@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -22,16 +22,7 @@ from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.models.model import (
-    PREDICTED_ROWS,
-    Model,
-    checked_flags,
-    checked_lacking,
-    checked_pairs,
-    is_far,
-    require_finite_parts,
-    with_lacking,
-)
+from dask_odm.models.model import PREDICTED_ROWS, Model, checked_machines, require_finite_parts, with_lacking
 from dask_odm.typing import Array
 
 PREDICTED_BYTES = 8 << 20  # most bytes of such rows in float64, if they are more than 64
@@ -90,6 +81,7 @@ class KernelModel(Model):
     wide: bool = False
     spread: bool = False
     kind: ClassVar[str] = "kernel"
+    slopes: ClassVar[str] = "coefficients"
     parts: ClassVar[tuple[str, ...]] = (*Scaling.parts, "support_vectors", "coefficients", "intercept")
 
     @property
@@ -114,11 +106,6 @@ class KernelModel(Model):
         compiler.
         """
         return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
-
-    def rescaled(self, unit: Any, mean: Any) -> Self:
-        coefficients = np.reshape(unit, (-1, 1)) * self.coefficients
-        intercept = unit * self.intercept + mean
-        return replace(self, coefficients=coefficients, intercept=intercept, wide=is_far(unit, mean))
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]
@@ -310,17 +297,15 @@ class KernelModel(Model):
             raise ValueError(f"support vectors of type {support.dtype}")
         if support.shape[1:] != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
-        pairs = checked_pairs(len(intercept), description)
-        if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), pairs), support.shape[0]):
+        found = checked_machines(len(intercept), description)
+        if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), found["pairs"]), support.shape[0]):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
         kernel = from_parameters(description["kernel"])
-        lacking = checked_lacking(pairs or len(intercept), description)
-        flags = checked_flags(len(intercept), description)
-        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking, *flags)
-        return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
+        parts = {"support": support, "coefficients": coefficients, "intercept": intercept}
+        return found | parts | {"kernel": kernel, "scaling": scaling, "double_precision": double}
 
     @classmethod
     def _rows(cls, machines: int, pairs: int) -> int:

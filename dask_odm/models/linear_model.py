@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.models.model import Model, checked_flags, checked_lacking, checked_pairs, is_far, require_finite_parts
+from dask_odm.models.model import Model, checked_machines, require_finite_parts
 from dask_odm.typing import Array
 
 
@@ -22,15 +22,12 @@ class LinearModel(Model):
     wide: bool = False
     spread: bool = False
     kind: ClassVar[str] = "linear"
+    slopes: ClassVar[str] = "weights"
     parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")
 
     @property
     def features(self) -> int:
         return int(self.weights.shape[1])
-
-    def rescaled(self, unit: Any, mean: Any) -> Self:
-        weights = np.reshape(unit, (-1, 1)) * self.weights
-        return replace(self, weights=weights, intercept=unit * self.intercept + mean, wide=is_far(unit, mean))
 
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
@@ -44,6 +41,4 @@ class LinearModel(Model):
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
         require_finite_parts(arrays)
-        pairs = checked_pairs(len(weights), description)
-        lacking = checked_lacking(pairs or len(weights), description)
-        return cls(weights, intercept, pairs, lacking, *checked_flags(len(weights), description))
+        return cls(weights, intercept, **checked_machines(len(weights), description))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,6 +35,7 @@ class Model(ABC):
 
     kind: ClassVar[str]  # of model, as its record names it
     parts: ClassVar[tuple[str, ...]]  # names of the arrays of its record
+    slopes: ClassVar[str]  # name of what values are multiples of, beside the intercept
     intercept: Array
     pairs: int
     lacking: tuple[int, ...] = ()
@@ -69,7 +71,11 @@ class Model(ABC):
 
         It is `wide` if float32 would lose digits.
         """
-        raise NotImplementedError(f"{self.kind} models have classes alone")
+        model: Any = self
+        slopes = np.reshape(unit, (-1, 1)) * getattr(self, self.slopes)
+        # from there float32 keeps fewer than four digits of a deviation
+        wide = bool(np.any(np.abs(mean) > 1000.0 * np.asarray(unit)))
+        return replace(model, **{self.slopes: slopes}, intercept=unit * self.intercept + mean, wide=wide)
 
     def values(self, X: Any, threads: int = 1) -> Array:
         """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in their `value_type`."""
@@ -143,36 +149,25 @@ def require_finite_parts(arrays: Mapping[str, Array]) -> None:
             raise ValueError(f"{name} of type {values.dtype} that are not all finite numbers")
 
 
-def checked_pairs(machines: int, description: Mapping[str, Any]) -> int:
-    """Return ``pairs`` of a model's description; raise ValueError unless the machines are as many as their pairs."""
-    classes = description.get("pairs", 0)
-    whole = isinstance(classes, int) and not isinstance(classes, bool)
-    if not whole or (classes and classes * (classes - 1) // 2 != machines):
-        raise ValueError(f"{machines} machines for the pairs of {classes!r:.20} classes")
-    return int(classes)
+def checked_machines(machines: int, description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``pairs``, ``lacking``, ``wide`` and ``spread`` of the description of a model with so many machines.
 
-
-def checked_lacking(own: int, description: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return ``lacking`` of a model's description; raise ValueError unless these are codes beside ``own`` outputs."""
+    Raises ValueError unless the machines are as many as their pairs, or as they say how far targets spread, and what
+    lacks are codes beside the machines' outputs.
+    """
+    pairs = description.get("pairs", 0)
+    whole = isinstance(pairs, int) and not isinstance(pairs, bool)
+    if not whole or (pairs and pairs * (pairs - 1) // 2 != machines):
+        raise ValueError(f"{machines} machines for the pairs of {pairs!r:.20} classes")
     codes = description.get("lacking", [])
+    own = pairs or machines
     whole = isinstance(codes, list) and all(type(code) is int for code in codes)
     if not whole or codes != sorted(set(codes)) or any(not 0 <= code < max(2, own) + len(codes) for code in codes):
         raise ValueError(f"classes {codes!r:.20} without rows, beside {own} outputs")
-    return tuple(codes)
-
-
-def checked_flags(machines: int, description: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return ``wide`` and ``spread`` of a model's description; raise ValueError unless it has machines for them."""
     wide, spread = (description.get(name, False) is True for name in ("wide", "spread"))
     if spread and machines != MACHINES:
         raise ValueError(f"{machines} machines, of which two say how far targets spread")
-    return wide, spread
-
-
-def is_far(unit: Any, mean: Any) -> bool:
-    """Return whether float32 loses digits of targets of a ``unit`` around a ``mean``."""
-    # from there float32 keeps fewer than four digits of a deviation
-    return bool(np.any(np.abs(mean) > 1000.0 * np.asarray(unit)))
+    return {"pairs": pairs, "lacking": tuple(codes), "wide": wide, "spread": spread}
 
 
 def starts_divide(starts: Array, groups: int, rows: int) -> bool:

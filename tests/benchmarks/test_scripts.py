@@ -27,6 +27,7 @@ import many_classes
 import mdd_rivals
 import mixing_shards
 import numba
+import numbers_store
 import pytest
 import real_data
 import saddle_rivals
@@ -314,3 +315,24 @@ def test_cells_over_a_store_are_measured(
     row = dict(zip(head, line, strict=True))
     assert float(row["accuracy"]) > 0.6
     assert len(row["digest"]) == 12
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_numbers_of_a_cube_are_mapped_with_intervals(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(dask.config.config, "dask_odm", {})  # put back afterwards
+    monkeypatch.setitem(dask.config.config, "temporary-directory", None)
+    monkeypatch.setattr(numbers_store, "own_process", here(numbers_store.main))
+    size = ["--rows", "3000", "--width", "40", "--landmarks", "30", "--workers", "1", "--ways", "intervals", "plain"]
+    numbers_store.main([*size, "--folder", str(tmp_path)])
+    head, _, *lines = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
+    for line in lines:
+        row = dict(zip(numbers_store.HEAD, line, strict=True))
+        assert row["killed"] == "False"
+        assert len(row["digest"]) == 12
+    assert head == list(numbers_store.HEAD)
+    first = lines[0]
+    error, best, inside = (float(first[head.index(name)]) for name in ("error", "error of the best", "inside"))
+    assert 0.9 * best < error < 1.5 * best
+    assert 0.8 < inside < 0.98

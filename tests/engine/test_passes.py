@@ -174,6 +174,17 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
     assert 0.2 * projected < peak <= projected
 
 
+def test_answers_for_single_rows_do_not_fill_a_worker():
+    """A worker of 1 GB has room for leaving out 20 million rows, in tasks that have answers for few of them each."""
+    layout = SimpleNamespace(entries=None)
+    many = SimpleNamespace(layout=layout, n_chunks=40, rows=20_000_000, chunk_rows=500_000, chunk_nbytes=24_000_000)
+    here = StorePasses(many, Cluster(None, 2, 1, 200 << 20, 1 << 30))
+    assert here.fits(PassBytes(8 * 200**2, 16, 8 << 20, answer_row=16))
+    (runs,) = here.levels(None)
+    assert [g for run in runs for g in run] == list(range(32))
+    assert len(runs) == 32
+
+
 def test_few_rows_are_drawn_once_however_many_sums_there_are(store):
     """Each is in a sum of the last pass, in one of this pass, and in two more while these are joined."""
     here = StorePasses(store, HERE)

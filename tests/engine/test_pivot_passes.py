@@ -38,7 +38,7 @@ def chosen(store: Store, method: str, count: int = 150, *, cluster: Cluster = HE
     options = {"kernel": GAUSS, "labelling": TwoClasses(), "scaling": SCALING, "seed": 5} | options
     kernel, labelling, scaling = (options.pop(name) for name in ("kernel", "labelling", "scaling"))
     kind = np.dtype(options.pop("dtype", store.dtype))
-    source = StorePivots(store, labelling, scaling, cluster, kind.name)
+    source = StorePivots(store, labelling, scaling, cluster, kind)
     source.require(min(count, store.rows), method)
     landmarks = choose(kernel, source, count, method=method, **options)
     return landmarks, source.raw(landmarks.index)
@@ -146,7 +146,7 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows, co
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     store = store_of(tmp_path / "a.zarr", X, np.arange(n) % 2, chunk_rows=chunk_rows)
     scaling, kernel = Scaling(np.zeros(d), np.full(d, 0.1)), RBF(gamma=1.0)
-    source = StorePivots(store, TwoClasses(), scaling, HERE, "float32")
+    source = StorePivots(store, TwoClasses(), scaling, HERE, np.dtype(np.float32))
     landmarks = choose(kernel, source, count, method="uniform")
     chunks = list(range(store.n_chunks))
     for method in RACES:
@@ -162,5 +162,5 @@ def test_few_rows_that_count_are_all_looked_at(tmp_path):
     labels[60] = 1
     store = store_of(tmp_path / "a.zarr", X, labels)
     here = Cluster(None, 1, 1, 1 << 30, 1 << 30)
-    source = StorePivots(store, TwoClasses(), Scaling(np.zeros(3), np.ones(3)), here, "float32")
+    source = StorePivots(store, TwoClasses(), Scaling(np.zeros(3), np.ones(3)), here, np.dtype(np.float32))
     assert len(choose(RBF(1.0, 2.0), source, 40, method="rp", rows=60)) == 40

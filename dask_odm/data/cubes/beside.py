@@ -57,7 +57,7 @@ def beside_rows(X: Any, y: Any, columns: Mapping[str, Any], what: str = "y") -> 
     return X, y, held
 
 
-def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray, what: str = "y") -> tuple[Hashable, ...]:
+def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray) -> tuple[Hashable, ...]:
     """Return the dimensions that ``labels`` share with the cube ``X``, which run along its rows.
 
     A dimension of one entry in the labels counts only if X has one entry along it, too. Raises InputError if no
@@ -68,13 +68,13 @@ def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray, what: str
     others = [d for d in labels.dims if d not in rows and labels.sizes[d] != 1]
     if others and (len(others) > 1 or others[0] not in TARGETS):
         raise InputError(
-            f"{what} has the dimension {others[0]!r}, which X has not; those of X are {listed(sizes)}. Select one "
-            f"entry of it: {what}.isel({{{others[0]!r}: 0}})."
+            f"y has the dimension {others[0]!r}, which X has not; those of X are {listed(sizes)}. Select one entry of "
+            f"it: y.isel({{{others[0]!r}: 0}})."
         )
     if not rows:
         raise InputError(
-            f"{what} shares no dimension with X; it has {listed(labels.dims) or 'none'}, and X has "
-            f"{listed(sizes) or 'none'}. Rename its dimensions: {what}.rename."
+            f"y shares no dimension with X; it has {listed(labels.dims)}, and X has {listed(sizes)}. Rename its "
+            "dimensions: y.rename."
         )
     return rows
 
@@ -182,7 +182,7 @@ def at_points(X: xr.DataArray | xr.Dataset, points: pd.DataFrame) -> tuple[Any, 
         kept = listed([*along, *labels[:1]]) if labels else listed([*along, "label"])
         raise InputError(
             f"a table of points has columns of coordinates, here {listed(along)}, and one of labels. Got "
-            f"{listed(labels) or 'none'} beside them; keep one: points[[{kept}]]."
+            f"{listed(labels)} beside them; keep one: points[[{kept}]]."
         )
     at = {name: xr.DataArray(_cells(X, name, points[name]), dims=POINT) for name in along}
     found = X.drop_vars(POINT, errors="ignore").isel(at)

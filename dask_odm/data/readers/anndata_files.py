@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import zarr
 from scipy.sparse import csr_array
 
-from dask_odm.data.readers.sources import LABEL_NAMES, Reading, choose_columns
+from dask_odm.data.readers.sources import LABEL_NAMES, Reading, choose_columns, explained
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable, label_values, require_matrix, weight_values
 from dask_odm.data.storage.storage import storage_of
@@ -24,6 +25,9 @@ from dask_odm.data.store.manifest import read_document
 from dask_odm.errors import InputError, StoreError
 
 _ENTRY_BYTES = np.dtype(np.float64).itemsize + np.dtype(np.int32).itemsize  # of a number and its column
+_UNREADABLE = (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError)
+_WRONG = "cannot be read; it is damaged or no AnnData of this version"
+_explained = partial(explained, what=_WRONG, errors=_UNREADABLE)
 
 
 def is_anndata(path: str) -> bool:
@@ -43,18 +47,6 @@ def anndata_source(path: str, reading: Reading) -> TableSource:
     """Return the rows of AnnData as a source; label and weight name columns of its obs."""
     with _explained(path):
         return _source(path, _opened(path), reading)
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Raise errors about what is missing or damaged in AnnData as InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path}: cannot be read; it is damaged or no AnnData of this version ({reason}).") from error
 
 
 def _source(path: str, root: Any, reading: Reading) -> TableSource:

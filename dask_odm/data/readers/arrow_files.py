@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,15 @@ from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import Reading, columns_of_file, describe
+from dask_odm.data.readers.sources import Reading, columns_of_file, describe, explained
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
 from dask_odm.data.readers.tables import label_values
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
 _INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # an index without a name, as pandas or Dask writes it
+_WRONG = "cannot be read; the file is damaged or of another format"
+_explained = partial(explained, what=_WRONG, errors=(pyarrow.ArrowException, OSError))
 
 
 class ArrowTable:
@@ -192,13 +194,3 @@ def _batch(path: str, reader: Any, i: int) -> Any:
         return reader.get_batch(i)
     with pyarrow.memory_map(path) as mapped:  # mapped each time, so that the process does not keep its pages
         return pyarrow.ipc.open_file(mapped).get_batch(i)
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Raise pyarrow's errors about an unreadable file as InputError."""
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read; the file is damaged or of another format ({reason}).") from error

@@ -84,8 +84,3 @@ def titles(formats: Iterable[FileFormat]) -> str:
     """Return the names of formats for a message, as in ``CSV, JSON lines or Parquet``."""
     *others, last = (each.title for each in formats)
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def with_option(option: str) -> list[FileFormat]:
-    """Return the formats that an option of `ingest` applies to."""
-    return [each for each in FORMATS.values() if option in each.options]

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 
-from dask_odm.data.readers.file_formats import FORMATS, titles, with_option
+from dask_odm.data.readers.file_formats import FORMATS, titles
 from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, first_line, names_in_zip
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
@@ -115,7 +115,8 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
         ("drop", reading.drop, "is for columns of"),
     ):
         if given and option not in kind.options:
-            raise InputError(f"{paths[0]}: {option} {what} {titles(with_option(option))}, not {kind.title}.")
+            others = titles(each for each in FORMATS.values() if option in each.options)
+            raise InputError(f"{paths[0]}: {option} {what} {others}, not {kind.title}.")
     piped = [path for path in paths if isinstance(path, PipedText)]
     if piped and not kind.is_text:
         texts = titles(each for each in FORMATS.values() if each.is_text)

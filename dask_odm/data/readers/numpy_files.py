@@ -12,7 +12,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.lines import file_size
-from dask_odm.data.readers.sources import LabelColumns, Reading, choose_columns, describe
+from dask_odm.data.readers.sources import LabelColumns, Reading, choose_columns, describe, explained
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable, label_values, require_matrix, weight_values
 from dask_odm.data.storage.files import open_whole, read_array_header
@@ -35,17 +35,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NO_HEADER = (ValueError, SyntaxError, TokenError)  # errors of NumPy for a bad header
 # errors of zipfile for an archive that is damaged, encrypted (RuntimeError) or packed in an unknown way
 _DAMAGED = (EOFError, OSError, RuntimeError, struct.error, BadZipFile, zlib.error)
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Raise errors of an unreadable array or archive as InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (*_NO_HEADER, *_DAMAGED) as error:
-        raise InputError(f"{what}: the file is damaged, or no .npy file of numbers or strings ({error}).") from error
+_WRONG = "the file is damaged, or no .npy file of numbers or strings"
+_explained = partial(explained, what=_WRONG, errors=(*_NO_HEADER, *_DAMAGED))
 
 
 class _ArrayRows:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -119,6 +120,17 @@ def computed(*lazy: Any, **options: Any) -> tuple[Any, ...]:
             raise ClusterError(ASYNCHRONOUS) from error
     found: tuple[Any, ...] = compute(*lazy, **options)
     return found
+
+
+@contextmanager
+def explained(where: str, what: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Raise errors of a file that cannot be read as InputError, which says ``where``, and ``what`` may be wrong."""
+    try:
+        yield
+    except InputError:
+        raise
+    except errors as error:
+        raise InputError(f"{where}: {what} ({' '.join(str(error).split())[:200]}).") from error
 
 
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:

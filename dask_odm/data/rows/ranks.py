@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ def sampled_rows(width: float) -> int:
 def ranks_bytes(d: int, width: float) -> int:
     """Return the most bytes of the ranks of ``d`` columns of rows with ``width`` entries, and of their file."""
     found = min(d * quantiles(d), int(sampled_rows(width) * width))
-    return 2 * 16 * (found + 3 * d) + 8 * (found + 35 * d)  # and what is searched
+    return (2 * 16 + 32) * (found + 3 * d) + 8 * (found + 35 * d)  # with lines between knots, and what is searched
 
 
 def quantiles(d: int) -> int:
@@ -72,7 +73,8 @@ class Ranks:
         if X.dtype not in self._searched:
             self._searched[X.dtype] = self._searched_by(X.dtype)
         searched = self._searched[X.dtype]
-        _rank_rows(frozen(np.ascontiguousarray(X)), *searched, *self._tables, frozen(shift), frozen(factor), out)
+        of_columns = frozen(self.bounds), self._lines, frozen(shift), frozen(factor)
+        _rank_rows(frozen(np.ascontiguousarray(X)), *searched, *of_columns, out)
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,16 +102,23 @@ class Ranks:
     def entries(self, X: Any) -> Array:
         """Return the levels of the stored entries of a CSR array ``X`` (n, d), float64; zeros have 0."""
         out = np.empty(X.nnz)
-        _rank_entries(frozen(X.data), frozen(X.indices.astype(np.int32, copy=False)), *self._tables, out)
+        columns = frozen(X.indices.astype(np.int32, copy=False))
+        _rank_entries(frozen(X.data), columns, frozen(self.bounds), frozen(self.knots), self._lines, out)
         return out
 
-    @property
-    def _tables(self) -> tuple[Array, Array, Array]:
-        return frozen(self.bounds), frozen(self.knots), frozen(self.levels)
+    @cached_property
+    def _lines(self) -> Array:
+        """What is read of a knot, side by side: the knot, the distance of the next one, and the level and its rise."""
+        lines = np.zeros((len(self.knots), 4))
+        lines[:, 0], lines[:, 2] = self.knots, self.levels
+        with np.errstate(over="ignore"):
+            lines[:-1, 1], lines[:-1, 3] = np.diff(self.knots), np.diff(self.levels)
+        lines[self.bounds[1:] - 1, 1::2] = 1.0, 0.0  # the last knot of a column
+        return frozen(lines.ravel())
 
     def same(self, other: Ranks | None) -> bool:
         """Return whether the ``other`` ones map all columns alike."""
-        return other is not None and all(map(np.array_equal, self._tables, other._tables))
+        return other is not None and all(map(np.array_equal, self.arrays().values(), other.arrays().values()))
 
     def statistics(self, X: Any, weight: Array) -> Statistics:
         """Return the statistics of the levels of a sample ``X`` (n, d), with the ends of all of them."""
@@ -188,12 +197,10 @@ def _normal(rank: Array) -> Array:
 
 
 @inlined
-def _between(x: float, at: int, last: int, knots: Array, levels: Array) -> float:
+def _between(x: float, at: int, lines: Array) -> float:
     """Return the level of ``x``, of which the knot ``at`` is the last one below, or the first one of its column."""
-    above = min(at + 1, last)
-    gap = knots[above] - knots[at]
-    share = min(max((x - knots[at]) / (gap if gap > 0.0 else 1.0), 0.0), 1.0)
-    return levels[at] + share * (levels[above] - levels[at])
+    share = min(max((x - lines[4 * at]) / lines[4 * at + 1], 0.0), 1.0)
+    return lines[4 * at + 2] + share * lines[4 * at + 3]
 
 
 @Emitted
@@ -217,36 +224,34 @@ def _reached(typing: Any, knots: Any, at: Any, x: Any) -> Any:
 
 @compiled_in_order
 def _rank_rows(
-    X: Array, starts: Array, tables: Array, bounds: Array, knots: Array, levels: Array, shift: Array, factor: Array,
-    out: Array,
-) -> None:  # fmt: skip
+    X: Array, starts: Array, tables: Array, bounds: Array, lines: Array, shift: Array, factor: Array, out: Array
+) -> None:
     """Map some rows at a time, a column after the other: 16 of its knots tell which 16 others tell where a value is."""
     count = 512
-    x, at = np.empty(count, X.dtype), np.empty(count, np.int64)
-    searched, all_knots, all_levels = pointer(tables), pointer(knots), pointer(levels)
+    d = X.shape[1]
+    x, at = np.empty(count), np.empty(count, np.int64)
+    given, searched, of_knots = pointer(X), pointer(tables), pointer(lines)
     for start in range(0, X.shape[0], count):
         rows = min(count, X.shape[0] - start)
-        for j in range(X.shape[1]):
-            last = bounds[j + 1] - 1
+        for j in range(d):
             for i in range(rows):
-                x[i] = X[start + i, j]
-                some = 16 * _reached(searched, starts[j], x[i])
-                at[i] = bounds[j] + some + _reached(searched, starts[j] + 16 + some, x[i])
+                value = given[(start + i) * d + j]
+                some = 16 * _reached(searched, starts[j], value)
+                at[i] = bounds[j] + some + _reached(searched, starts[j] + 16 + some, value)
+                x[i] = value
             for i in range(rows):
-                level = _between(np.float64(x[i]), at[i], last, all_knots, all_levels)
-                out[start + i, j] = (level - shift[j]) * factor[j]
+                out[start + i, j] = (_between(x[i], at[i], of_knots) - shift[j]) * factor[j]
 
 
 @compiled_in_order
-def _rank_entries(data: Array, indices: Array, bounds: Array, knots: Array, levels: Array, out: Array) -> None:
+def _rank_entries(data: Array, indices: Array, bounds: Array, knots: Array, lines: Array, out: Array) -> None:
     """Map the entries of CSR rows."""
     for e in range(data.size):
         x = np.float64(data[e])
         at = bounds[indices[e]]
-        last = bounds[indices[e] + 1] - 1
-        left = last - at + 1
+        left = bounds[indices[e] + 1] - at
         while left > 1:
             half = left >> 1
             at += half * (knots[at + half] <= x)
             left -= half
-        out[e] = _between(x, at, last, knots, levels)
+        out[e] = _between(x, at, lines)

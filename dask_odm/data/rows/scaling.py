@@ -69,17 +69,31 @@ def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None
 
 @compiled_in_order
 def _turn_rows(X: Array, matrix: Array, out: Array) -> None:
-    """Multiply rows by a matrix, each in float64 and by itself, so that no bit depends on the rows beside it."""
-    turned = np.empty(matrix.shape[1])
-    for i in range(X.shape[0]):
-        turned[:] = 0.0
-        for j in range(matrix.shape[0]):
-            x = np.float64(X[i, j])
-            if x != 0.0:
-                row = matrix[j]
-                for k in range(turned.size):
-                    turned[k] += x * row[k]
-        out[i] = turned
+    """Multiply rows by a matrix, each in float64 and by itself, so that no bit depends on the rows beside it.
+
+    Some rows at a time are columns, so that the compiler adds up a feature of all of them at once.
+    """
+    d = matrix.shape[0]
+    count = 32
+    columns = np.zeros((d + 3, count))
+    factors = np.zeros(d + 3)
+    turned = np.empty(count)
+    for start in range(0, X.shape[0], count):
+        rows = min(count, X.shape[0] - start)
+        for i in range(rows):
+            for j in range(d):
+                columns[j, i] = X[start + i, j]
+        for k in range(d):
+            for j in range(d):
+                factors[j] = matrix[j, k]
+            turned[:] = 0.0
+            for j in range(0, d, 4):  # four at once, in their order: sums are read and written less often
+                a, b, c, e = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+                s, t, u, v = factors[j], factors[j + 1], factors[j + 2], factors[j + 3]
+                for i in range(count):
+                    turned[i] = turned[i] + a[i] * s + b[i] * t + c[i] * u + e[i] * v
+            for i in range(rows):
+                out[start + i, k] = turned[i]
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,14 +49,14 @@ class StoredPartitions:
     """Partitions in a scratch folder, in pieces that belong to one partition each.
 
     A piece is a file of ``chunk_rows`` rows, the last one of a partition of fewer: first their weights, numbers and y,
-    then the rows. ``type_name`` is float32 or float64. ``counts`` are the rows of each partition. ``y_type`` is int8
+    then the rows. ``dtype`` is float32 or float64. ``counts`` are the rows of each partition. ``y_type`` is int8
     for two classes, int32 for more codes and float64 for real values. Sparse rows have at most ``most_entries`` entries
     a piece, which are known once rows were dealt; it is None for dense ones.
     """
 
     path: str
     features: int
-    type_name: str
+    dtype: np.dtype[Any]
     counts: tuple[int, ...]
     chunk_rows: int
     y_type: str = "int8"
@@ -73,16 +73,12 @@ class StoredPartitions:
         if entries is not None:
             row = 24 + entries.total * (kind.itemsize + 4) // store.rows
         rows = max(1, min(PIECE_BYTES // row, max(counts)))
-        return cls(path, store.features, kind.name, counts, rows, y_type, None if entries is None else 0)
+        return cls(path, store.features, kind, counts, rows, y_type, None if entries is None else 0)
 
     @property
     def is_sparse(self) -> bool:
         """Whether rows are read as CSR arrays."""
         return self.most_entries is not None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.type_name)
 
     @cached_property
     def chunks_each(self) -> int:
@@ -207,14 +203,14 @@ class StoredPartitions:
     def _rows(self, data: Array, count: int, what: str) -> Any:
         if not self.is_sparse:
             self._require_sound(data, self._rows_nbytes(count, 0), what)
-            (values,) = _arrays(data, [self.type_name], [count * self.features])
+            (values,) = _arrays(data, [self.dtype], [count * self.features])
             return values.reshape(count, self.features)
         self._require_sound(data, max(len(data), self._rows_nbytes(count, 0)), what)
         (bounds,) = _arrays(data, ["int64"], [count + 1])
         entries = int(bounds[-1])
         if len(data) != self._rows_nbytes(count, entries):
             raise self.damage(what)
-        values, columns = _arrays(data[bounds.nbytes :], [self.type_name, "int32"], [entries, entries])
+        values, columns = _arrays(data[bounds.nbytes :], [self.dtype, "int32"], [entries, entries])
         X = csr_array((count, self.features), dtype=self.dtype)
         # given to its constructor, they would be copied, and widened to the type of the bounds
         X.data, X.indices, X.indptr = values, columns, bounds.astype(np.int32)
@@ -228,7 +224,7 @@ class StoredPartitions:
             raise self.damage(what)
 
 
-def _arrays(data: Array, types: Sequence[str], counts: Sequence[int]) -> list[Array]:
+def _arrays(data: Array, types: Sequence[str | np.dtype[Any]], counts: Sequence[int]) -> list[Array]:
     """Return consecutive arrays as views of ``data``."""
     found = []
     at = 0

@@ -172,13 +172,13 @@ def reserve(descriptor: int, size: int) -> None:
     bytes are needed and free.
     """
     found = os.fstat(descriptor)
-    if found.st_size >= size and getattr(found, "st_blocks", 0) * 512 >= size:
+    if found.st_size >= size and found.st_blocks * 512 >= size:
         return
-    free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
+    free = os.fstatvfs(descriptor)
     try:
         _allocate(descriptor, size)
     except OSError as error:
-        if error.errno not in FULL or free is None:
+        if error.errno not in FULL:
             raise
         from dask.utils import format_bytes  # imported here, since reading stores does not need it
 
@@ -211,9 +211,7 @@ def write_synced(path: str, data: bytes) -> None:
 
 
 def sync(path: str) -> None:
-    """Force a file, or the names in a folder, to disk. Windows cannot do that for folders, which are skipped there."""
-    if os.name == "nt" and os.path.isdir(path):
-        return
+    """Force a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -12,6 +12,7 @@ if the file system has no locks.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -28,12 +29,7 @@ from typing import Any
 from dask_odm.data.storage.files import reason, sync
 from dask_odm.errors import InputError
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | os.O_RDWR
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_RDWR
 _LOCK = re.compile(r"\.(.+)\.[0-9a-f]{8}\.lock")
 _OWNED: dict[str, FileLock] = {}  # locks of the names that this process owns
 
@@ -170,7 +166,7 @@ def remove_abandoned(folder: str) -> None:
 
 
 def _remove_if_abandoned(file: str, target: str) -> None:
-    ours = not hasattr(os, "getuid") or os.lstat(file).st_uid == os.getuid()
+    ours = os.lstat(file).st_uid == os.getuid()
     lock = take_abandoned(file, empty=True) if ours else None
     if lock is None:
         return
@@ -241,13 +237,10 @@ class FileLock:
             os.close(self.descriptor)
 
     def remove(self) -> None:
-        """Release the lock and remove its file, if possible while it is held, so that nobody else's file is removed."""
-        if fcntl is None:
-            self.close()
+        """Remove the lock's file while it is held, so that nobody else's file is removed, and release the lock."""
         with suppress(OSError):
             os.remove(self.path)
-        if fcntl is not None:
-            self.close()
+        self.close()
 
 
 def take_lock(path: str) -> FileLock | None:
@@ -309,9 +302,7 @@ def _is_abandoned(descriptor: int, empty: bool) -> bool:
 
 
 def _locked(descriptor: int) -> bool | None:
-    """Lock a file without waiting; return False if another process has it, None if there are no locks."""
-    if fcntl is None:
-        return None
+    """Lock a file without waiting; return False if another process has it, None if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

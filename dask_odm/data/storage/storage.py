@@ -21,7 +21,7 @@ from dask_odm.data.storage.locations import MANIFEST, is_address
 from dask_odm.data.storage.objects import NewObjects, ObjectStorage
 from dask_odm.data.storage.staging import aside, check_output, disown, left_aside, own, remove_folder, replace_folder
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,7 @@ from dask_odm.typing import Array
 DAY = 86400.0  # seconds
 TILE_BYTES = 1 << 21  # features that are made at a time, one column after another: they stay in a core's cache
 # What is left out, and why.
-LEFT_OUT = {
-    "empty": "no value in any row",
-    "id": "another value in nearly every row",
-    "texts": "texts of many words",
-}
+LEFT_OUT = {"empty": "no value in any row", "id": "another value in nearly every row", "texts": "texts of many words"}
 HEAD = ("column", "read as", "levels or range", "gaps")  # of the table for people
 KINDS = ("number", "boolean", "words", "date", "span", *LEFT_OUT)
 

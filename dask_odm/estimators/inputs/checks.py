@@ -113,9 +113,9 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
 
 
 @input_errors()
-def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """Check rows and labels in memory, with ``options`` of `check_array`, which leaves ``estimator`` as it was."""
-    X, y, weight, names = _validated(estimator, X, y, sample_weight, options)
+def check_classification(estimator: Any, given: Any) -> CheckedRows:
+    """Check rows and labels in memory, as `Given` has them, which leaves ``estimator`` as it was."""
+    X, y, weight, names = _validated(estimator, given, given.y)
     numbers = y.ndim == 1 and y.dtype.kind in "biu"
     classes, codes = distinct(y) if numbers else (None, None)
     if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
@@ -148,10 +148,9 @@ def label_matrix(y: Any) -> Array:
 
 
 @input_errors()
-def check_labels(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
+def check_labels(estimator: Any, given: Any) -> CheckedRows:
     """Check rows and a 0/1 matrix of labels in memory, as `check_classification`."""
-    matrix = label_matrix(y)
-    X, y, weight, names = _validated(estimator, X, matrix, sample_weight, options | {"multi_output": True})
+    X, y, weight, names = _validated(estimator, given, label_matrix(given.y), multi_output=True)
     totals = np.stack([weight @ (y == sign) for sign in (-1.0, 1.0)], axis=1)
     weights = label_weights(getattr(estimator, "class_weight", None), totals)
     return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=weights)
@@ -166,41 +165,41 @@ def label_weights(given: Any, totals: Array) -> tuple[tuple[float, float], ...]:
 
 
 @input_errors()
-def check_regression(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """Check rows and real targets in memory, as `check_classification`; ``multi_output`` allows several columns."""
-    X, y, weight, names = _validated(estimator, X, y, sample_weight, options)
+def check_regression(estimator: Any, given: Any, *, several: bool) -> CheckedRows:
+    """Check rows and real targets in memory, as `check_classification`; there may be ``several`` columns."""
+    X, y, weight, names = _validated(estimator, given, given.y, multi_output=several)
     if y.dtype.kind not in "biuf":
         raise InputError(f"y must be numbers, the targets of a regression. Got labels of type {y.dtype}.")
     if y.ndim != 2 or y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
     # copied to be writable and contiguous, since loops would be compiled again for other arrays
-    targets = _check_y(y, multi_output=options["multi_output"], y_numeric=True).astype(np.float64)
+    targets = _check_y(y, multi_output=several, y_numeric=True).astype(np.float64)
     return CheckedRows(X, targets, weight, names)
 
 
 @input_errors()
-def check_unlabelled(estimator: Any, X: Any, sample_weight: Any, classes: Array, **options: Any) -> CheckedRows:
-    """Check rows in memory that all are of the last of ``classes``, as `check_classification`."""
-    X, _, weight, names = _validated(estimator, X, None, sample_weight, options)
+def check_unlabelled(estimator: Any, given: Any, classes: Array) -> CheckedRows:
+    """Check rows in memory that all are of the last of two ``classes``, as `check_classification`."""
+    X, _, weight, names = _validated(estimator, given, None)
     ones = np.ones(X.shape[0])
-    return CheckedRows(X, ones, weight, names, classes, ones.astype(np.int32))
+    return CheckedRows(X, ones, weight, names, classes, ones.astype(np.int32), factors=(1.0, 1.0))
 
 
-def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Any:
+def _validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
     """Return rows, targets, weights and feature names as scikit-learn validates them; y is None without targets."""
     reader = copy(estimator)  # a copy, since scikit-learn's validation sets attributes
-    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
+    options = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **estimator._reading(), **more}
     if estimator._targets.needs_labels:
         y = labels_of(y)
         require_labels(y)
-        rows = rows_of(X)
-        X, y = validate_data(reader, rows, y, **given)
+        rows = rows_of(given.X)
+        X, y = validate_data(reader, rows, y, **options)
     else:
-        rows = rows_of(X)
-        X = validate_data(reader, rows, **given)
+        rows = rows_of(given.X)
+        X = validate_data(reader, rows, **options)
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names if names is not None or not isinstance(rows, pd.DataFrame) else rows.columns.tolist())
-    weight = _check_sample_weight(weights_of(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+    weight = _check_sample_weight(weights_of(given.weight), X, dtype=np.float64, ensure_non_negative=True)
     return X, y, weight, names
 
 

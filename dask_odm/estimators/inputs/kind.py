@@ -67,9 +67,9 @@ class InputKind(ABC):
     is_table: ClassVar[bool] = False  # whether columns may be of any kind, of which a recipe makes features
 
     @staticmethod
-    @abstractmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
-        """Return whether X is of this kind, given labels or a fitted estimator, or both."""
+        """Return whether X is of this kind, given labels or a fitted estimator, or both; the last kind takes all."""
+        return True
 
     @staticmethod
     @abstractmethod

@@ -20,27 +20,6 @@ from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, su
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
-from dask_odm.typing import Array
-
-
-class Xarray(InputKind):
-    """A cube or a table of xarray, which takes long to load: kinds of its own, in a module of theirs."""
-
-    @staticmethod
-    def takes(X: Any, y: Any, model: Any) -> bool:
-        return is_xarray(X)
-
-    @staticmethod
-    def rows(X: Any, beside: Beside) -> Resolved:
-        return _xarray_kind(X, beside.y, beside.model).rows(X, beside)
-
-    @staticmethod
-    def cube(X: Any, model: Any) -> Any:
-        return _xarray_kind(X, None, model).cube(X, model)
-
-    @staticmethod
-    def like(X: Any, values: Any, name: str, model: Any, classes: Array | None = None) -> Any:
-        return _xarray_kind(X, None, model).like(X, values, name, model, classes)
 
 
 class StoreInput(InputKind):
@@ -103,10 +82,6 @@ class Values(InputKind):
     """Anything else that scikit-learn takes: arrays, sparse rows, lists."""
 
     @staticmethod
-    def takes(X: Any, y: Any, model: Any) -> bool:
-        return True
-
-    @staticmethod
     def rows(X: Any, beside: Beside) -> Given:
         if is_of(X, "dask.delayed", "Delayed"):
             raise InputError(
@@ -117,7 +92,7 @@ class Values(InputKind):
 
 
 # Asked in this order.
-KINDS: tuple[type[InputKind], ...] = (Xarray, StoreInput, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
+KINDS: tuple[type[InputKind], ...] = (StoreInput, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
 
 
 def is_xarray(X: Any) -> bool:
@@ -127,13 +102,11 @@ def is_xarray(X: Any) -> bool:
 
 def kind_of(X: Any, y: Any = None, model: Any = None) -> type[InputKind]:
     """Return the kind of input that X is, given labels or a fitted estimator, or both."""
+    if is_xarray(X):  # kinds of their own, since xarray takes long to load
+        from dask_odm.estimators.inputs.xarray_inputs import XarrayCube, XarrayTable
+
+        return XarrayCube if XarrayCube.takes(X, y, model) else XarrayTable
     return next(kind for kind in KINDS if kind.takes(X, y, model))
-
-
-def _xarray_kind(X: Any, y: Any, model: Any) -> type[InputKind]:
-    from dask_odm.estimators.inputs.xarray_inputs import XarrayCube, XarrayTable
-
-    return XarrayCube if XarrayCube.takes(X, y, model) else XarrayTable
 
 
 def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> Resolved:

@@ -73,10 +73,6 @@ class XarrayTable(InputKind):
     """A DataArray of two dimensions, or a Dataset with ``X`` and perhaps ``y`` and ``weight``; or that of a store."""
 
     @staticmethod
-    def takes(X: Any, y: Any, model: Any) -> bool:
-        return True
-
-    @staticmethod
     def rows(X: Any, beside: Beside) -> Resolved:
         if isinstance(X, xr.Dataset):
             beside.refuse("a Dataset")

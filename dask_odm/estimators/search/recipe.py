@@ -15,10 +15,10 @@ from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.odm_regressor import units_of
 from dask_odm.estimators.search.search_fit import (
     SCALES,
+    SEARCHED,
     SearchFit,
     axes_of,
     checked_splits,
-    metric_of,
     views_of,
 )
 from dask_odm.kernels import KERNELS
@@ -57,7 +57,6 @@ from dask_odm.methods.search.trials import Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
-SHARES_OF_NUMBERS = tuple(10.0 * share for share in TUNING.shares)  # of λ in rows: they are seldom as noisy as classes
 PARAMS = ("kernel", "scale", "metric", "gamma", "lam", "upsilon", "theta", "solver")
 ODM = ODMFamily()  # learns by the settings that were found
 
@@ -104,13 +103,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     for view in views:
         chosen = fit.estimator(view)
         chosen._family.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
-    if not of_classes:
-        fit = replace(fit, upsilons=(fit.first.upsilon,), thetas=(fit.first.theta,))
-    axes = axes_of(
-        data, replace(fit.kernel, metric=None), views, fit.landmarks, in_cells=in_cells,
-        shares=TUNING.shares if of_classes else SHARES_OF_NUMBERS,
-        gammas=fit.gammas, lams=fit.lams, upsilons=fit.upsilons, thetas=fit.thetas,
-    )  # fmt: skip
+    axes = axes_of(fit, data, views, in_cells=in_cells)
     if each:
         return _train_each(data, fit, axes)
     cv = checked_splits(fit.cv, fit.groups, data)
@@ -178,7 +171,8 @@ class _Trials(SampleTrials):
         units = None if data.class_weights else units_of(data)
         super().__init__(
             data if units is None else data.with_targets(units), fit.kernel, fit.run, splits, views, most,
-            fit.score(units), fit.groups, metric=metric_of(fit.metric), learn=learn_metric,
+            fit.score(units), fit.groups, learn=learn_metric,
+            metric=fit.metric if isinstance(fit.metric, Metric) else SEARCHED,
         )  # fmt: skip
         self._given = data
         self._fit = fit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from numbers import Integral, Real
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from dask_odm.data.rows.scaling import SCALINGS, Stretch
+from dask_odm.data.rows.scaling import Stretch
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
@@ -38,6 +38,7 @@ SCALES = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standa
 # How the search learns a metric: half of the rows learn, the others judge. Eight rounds find columns whose labels
 # follow steps, where the first round says next to nothing (benchmarks/tables.py).
 SEARCHED = Metric(rounds=8, rows=4000)
+SHARES_OF_NUMBERS = tuple(10.0 * share for share in TUNING.shares)  # of λ in rows: they are seldom as noisy as classes
 MANY = 1000  # rows from which a metric is learned: of fewer, those that judge it are too few
 MIXED = 32  # features up to which it may be a matrix, as quickly
 
@@ -114,7 +115,6 @@ class SearchParameters(LeftOutScores):
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
-        "scale": [Registered(SCALINGS, "auto"), None],
         "metric": [StrOptions({"auto", "diagonal", "full"}), Metric, None],
         "scoring": [str, callable, "array-like", None],
         "refit": [str, None],
@@ -135,8 +135,6 @@ class SearchParameters(LeftOutScores):
     cv: Any = None
     scoring: Any = None
     refit: str | None = None
-    solver: Any = "auto"
-    scale: str | None = "auto"
     budget: str = "default"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
@@ -149,10 +147,6 @@ class SearchParameters(LeftOutScores):
             such as scikit-learn's `GroupKFold`, it gets the groups. For a cube, a DataArray over some or all dimensions
             of the rows, or the name of a variable. Neighbouring pixels are alike: leaving out blocks of a scene
             (`spatial_blocks`) measures the quality of a map better than leaving out single pixels.
-
-        Returns
-        -------
-        self
 
         Raises
         ------
@@ -247,41 +241,36 @@ def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
     )
 
 
-def metric_of(metric: str | Metric | None) -> Metric:
-    """Return how metrics are learned, but for the kind."""
-    return metric if isinstance(metric, Metric) else SEARCHED
+def axes_of(fit: Any, data: TrainingData, views: tuple[View, ...], *, in_cells: bool) -> Axes:
+    """Return the values to choose from: those of ``fit``, or ranges that suit the data, with larger γ for cells.
 
-
-def axes_of(
-    data: TrainingData, kernel: KernelChoice, views: tuple[View, ...], landmarks: Sequence[int] | None = None,
-    shares: Sequence[float] = TUNING.shares, *, in_cells: bool = False, **given: Sequence[float] | None,
-) -> Axes:  # fmt: skip
-    """Return the values to choose from: the user's ``gammas``, ``lams``, ``upsilons`` and ``thetas``, or for None
-    ranges that suit the data, with larger γ for cells. λ are then ``shares`` of the number of rows, whatever the scale
-    of their weights. The γ of a kernel without it is 1, which is not used."""
+    λ are then shares of the number of rows, whatever the scale of their weights. The γ of a kernel without it is 1,
+    which is not used. For real targets there is one υ and one θ.
+    """
+    of_classes = len(data.class_weights) > 0
     factors = sorted({times * each for times in (1.0, AUTO.narrower if in_cells else 1.0) for each in TUNING.gammas})
+    kernel = replace(fit.kernel, metric=None)
 
     def gammas(view: View) -> tuple[float, ...]:
         if not hasattr(KERNELS[view.kernel], "gamma"):
             return (1.0,)
-        if given["gammas"] is not None:
-            return _ascending(given["gammas"])
+        if fit.gammas is not None:
+            return _ascending(fit.gammas)
         made: Any = replace(kernel, kernel=view.kernel, scale=view.scale, gamma="scale")
         made = made.make(data.statistics(view.scale))
         return tuple(float(made.gamma) * factor for factor in factors)
 
-    lams = given["lams"]
+    if fit.lams is not None:
+        shares = [lam / data.total_weight for lam in fit.lams]
+    else:
+        shares = [share / data.mean_weight for share in (TUNING.shares if of_classes else SHARES_OF_NUMBERS)]
     return Axes(
         views,
         tuple(map(gammas, views)),
-        _ascending(
-            [share / data.mean_weight for share in shares]
-            if lams is None
-            else [lam / data.total_weight for lam in lams]
-        ),
-        _ascending(given["upsilons"] or TUNING.upsilons),
-        _ascending(given["thetas"] or TUNING.thetas),
-        (None,) if landmarks is None else _ascending(landmarks),
+        _ascending(shares),
+        _ascending(fit.upsilons or TUNING.upsilons) if of_classes else (float(fit.first.upsilon),),
+        _ascending(fit.thetas or TUNING.thetas) if of_classes else (float(fit.first.theta),),
+        (None,) if fit.landmarks is None else _ascending(fit.landmarks),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -48,17 +49,10 @@ class PrimalSums:
 
     def times(self, factor: float) -> PrimalSums:
         """Return the sums for a loss that weighs ``factor`` times as much."""
-        return PrimalSums(
-            factor * self.loss, factor * self.dual_image, factor * self.curvature, factor * self.predicted
-        )
+        return PrimalSums(*(factor * each for each in vars(self).values()))
 
     def __add__(self, other: PrimalSums) -> PrimalSums:
-        return PrimalSums(
-            self.loss + other.loss,
-            self.dual_image + other.dual_image,
-            self.curvature + other.curvature,
-            self.predicted + other.predicted,
-        )
+        return PrimalSums(*map(add, vars(self).values(), vars(other).values()))
 
 
 def hessian_stride(n: int, k: int) -> int:

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -128,14 +128,66 @@ class Loss(Protocol):
         return packed
 
 
+@dataclass(frozen=True)
 class _TwoSidedLoss(Loss):
     """A loss whose second derivative in a row is 0, or has one value below the band and υ times that above it."""
 
     settings: ODMSettings
+    total_weight: float  # M, the sum of all rows' weights
+
+    def with_lam(self, lam: float) -> Any:
+        return replace(self, settings=replace(self.settings, lam=lam))
+
+    def of_stiff_rows(self) -> Any:
+        return type(self)(self.settings, self.settings.stiffness * self._most)
+
+    @property
+    def _most(self) -> float:
+        """The larger of the weights of either side."""
+        return max(1.0, self.settings.upsilon)
+
+    @property
+    def _of_classes(self) -> tuple[float, float]:
+        """Class weights, which multiply the rows' own weights."""
+        return 1.0, 1.0
+
+    @cached_property
+    def stiffness(self) -> Array:
+        """Second derivative below the band of a row of weight 1 of the negative and the positive class, (2,)."""
+        unit = self.settings.stiffness / self.total_weight
+        return np.array([unit * weight for weight in self._of_classes])
+
+    @cached_property
+    def band(self) -> Array:
+        """Ends of the band and υ, (3,)."""
+        return np.array([self.settings.low, self.settings.high, self.settings.upsilon])
+
+    @cached_property
+    def terms(self) -> Array:
+        """Stiffness of either class, and the band, (5,), as compiled loops take them."""
+        return np.concatenate([self.stiffness, self.band])
 
     def stiffness_below(self, y: Array, weight: Array) -> Array:
         """Return the second derivative of every row's loss below the band, float64 (n,)."""
         raise NotImplementedError
+
+    def row_stiffness(self, y: Array, weight: Array) -> Array:
+        found = self.stiffness_below(y, weight)
+        found *= self._most
+        return found
+
+    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
+        dual = np.empty_like(scores)
+        curvature = np.empty_like(scores)
+        return row_losses(*self._coded(scores, y), frozen(weight), self.terms, dual, curvature), dual, curvature
+
+    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
+        scores, codes = self._coded(scores, y)
+        return np.asarray(line_slopes(scores, change, codes, frozen(weight), self.terms, steps))
+
+    def _coded(self, scores: Array, y: Array) -> tuple[Array, Array]:
+        """Return the scores and codes of classes that compiled loops take for rows."""
+        return scores, y
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
         """Return two bits per row: whether it is outside the band, and whether it is below."""
@@ -156,98 +208,30 @@ class BandLoss(_TwoSidedLoss):
     is the positive class's, another from 0 on the other's; a row with a negative code is dropped.
     """
 
-    settings: ODMSettings
-    total_weight: float  # M, the sum of all rows' weights
     negative_weight: float = 1.0  # class weights, which multiply the rows' own weights
     positive_weight: float = 1.0
 
-    def with_lam(self, lam: float) -> BandLoss:
-        return replace(self, settings=replace(self.settings, lam=lam))
-
-    def of_stiff_rows(self) -> BandLoss:
-        return BandLoss(self.settings, self.settings.stiffness)
-
-    @cached_property
-    def stiffness(self) -> Array:
-        """λ/(M(1−θ)²) times the class weight, of the negative and the positive class, (2,)."""
-        unit = self.settings.stiffness / self.total_weight
-        return np.array([unit * self.negative_weight, unit * self.positive_weight])
-
-    @cached_property
-    def band(self) -> Array:
-        """1 − θ, 1 + θ and υ, (3,)."""
-        return np.array([self.settings.low, self.settings.high, self.settings.upsilon])
-
-    @cached_property
-    def terms(self) -> Array:
-        """Stiffness of either class, and the band, (5,), as compiled loops take them."""
-        return np.concatenate([self.stiffness, self.band])
-
-    def row_stiffness(self, y: Array, weight: Array) -> Array:
-        return self.stiffness_below(y, weight)
+    @property
+    def _of_classes(self) -> tuple[float, float]:
+        return self.negative_weight, self.positive_weight
 
     def stiffness_below(self, y: Array, weight: Array) -> Array:
         negative, positive = self.stiffness
         unit = np.where(y == 1, positive, np.where(y < 0, 0.0, negative))
         return unit * weight if weight.size else unit
 
-    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        dual = np.empty_like(scores)
-        curvature = np.empty_like(scores)
-        return row_losses(scores, y, frozen(weight), self.terms, dual, curvature), dual, curvature
 
-    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        return np.asarray(line_slopes(scores, change, y, frozen(weight), self.terms, steps))
-
-
-@dataclass(frozen=True)
 class ResidualLoss(_TwoSidedLoss):
     """The loss of a row with a real target: half the squared distance of its residual to the band [−θ, θ].
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/M and the row's weight. It is ODM's
-    loss of a positive row, at the row's score less its target.
+    loss of a positive row, at the row's score less its target. Settings are `ResidualSettings`.
     """
-
-    settings: ResidualSettings
-    total_weight: float  # M, the sum of all rows' weights
-
-    def with_lam(self, lam: float) -> ResidualLoss:
-        return replace(self, settings=replace(self.settings, lam=lam))
-
-    def of_stiff_rows(self) -> ResidualLoss:
-        return ResidualLoss(self.settings, self.settings.stiffness * self._most)
-
-    @property
-    def _most(self) -> float:
-        """The larger of the weights of either side."""
-        return max(1.0, self.settings.upsilon)
-
-    @cached_property
-    def stiffness(self) -> Array:
-        """λ/M, twice, (2,)."""
-        return np.full(2, self.settings.stiffness / self.total_weight)
-
-    @cached_property
-    def terms(self) -> Array:
-        """Weight of a row, and the band, (5,), as compiled loops take them."""
-        return np.array([*self.stiffness, self.settings.low, self.settings.high, self.settings.upsilon])
-
-    def row_stiffness(self, y: Array, weight: Array) -> Array:
-        return self._most * self.stiffness_below(y, weight)
 
     def stiffness_below(self, y: Array, weight: Array) -> Array:
         return self.stiffness[0] * weight if weight.size else np.full(len(y), self.stiffness[0])
 
-    def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
-        dual = np.empty_like(scores)
-        curvature = np.empty_like(scores)
-        return row_losses(*self._as_positive(scores, y), frozen(weight), self.terms, dual, curvature), dual, curvature
-
-    def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        residuals, codes = self._as_positive(scores, y)
-        return np.asarray(line_slopes(residuals, change, codes, frozen(weight), self.terms, steps))
-
-    def _as_positive(self, scores: Array, y: Array) -> tuple[Array, Array]:
+    def _coded(self, scores: Array, y: Array) -> tuple[Array, Array]:
         """Return residuals, and the code of the positive class for each."""
         return (scores - y).astype(scores.dtype, copy=False), np.ones(len(scores), np.int8)
 
@@ -283,11 +267,6 @@ class RowLosses:
     y: Array
     weight: Array
     targets: Array | None = None
-
-    @classmethod
-    def of_targets(cls, settings: ResidualSettings, targets: Array, weight: Array) -> RowLosses:
-        """Return the losses of rows with real ``targets`` (n,)."""
-        return cls(settings, np.ones(len(targets)), weight, targets)
 
     def at(self, index: Array) -> RowLosses:
         """Return the losses of some of the rows, which are then all."""

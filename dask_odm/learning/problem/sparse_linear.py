@@ -97,10 +97,6 @@ class SparsePrimal:
         sums: Any = sum(self._of_groups(part))
         return self.features.completed(sums, float(dual.sum()), unscaled=True)
 
-    def half_norm(self, w: Array, dual: Array) -> float:
-        """Return ½‖w‖² of the weights that belong to the ``dual`` variables (n,)."""
-        return 0.5 * float(w @ w)
-
     def losses(self, scores: Array) -> tuple[float, Array]:
         """Return the sum of the rows' losses, and minus the derivative of each, (n,)."""
         return self.loss.evaluate(scores, self.y, self.weight)[:2]
@@ -122,23 +118,6 @@ class SparsePrimal:
         bounds = np.searchsorted(self.X.indptr, np.arange(count + 1) * (entries / count))
         bounds[0], bounds[-1] = 0, n
         return run_threads(lambda part: function(*part), list(pairwise(bounds.tolist())), self.threads)
-
-
-@dataclass(frozen=True, eq=False)
-class GramPrimal(SparsePrimal):
-    """The same problem by the Gram matrix ``X`` (n, n) of few rows with many features: the weights are the scores."""
-
-    def norms(self) -> Array:
-        return np.array(self.X.diagonal())
-
-    def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
-        _sweep_gram(self.X, self.y, stiffness, self.loss.band, norms, order, w, dual)
-
-    def scores(self, w: Array) -> Array:
-        return w
-
-    def half_norm(self, w: Array, dual: Array) -> float:
-        return 0.5 * float(w @ dual)
 
 
 # Compiled loops, in float64 for rows of any dtype. ``terms`` (5,) are `BandLoss.terms`; code 1 is the positive class's.
@@ -187,22 +166,6 @@ def _sweep_entries(
             for t in range(start, stop):
                 w[indices[t]] += change * data[t]
             w[last] += constant * change
-
-
-@compiled
-def _sweep_gram(
-    K: Array, codes: Array, stiffness: Array, band: Array, norms: Array, order: Array, scores: Array, dual: Array
-) -> None:
-    """Do the same by the Gram matrix ``K`` (n, n), and update the ``scores`` (n,)."""
-    for i in order:
-        y = 1.0 if codes[i] == 1 else -1.0
-        new = y * best_dual(y * (scores[i] - norms[i] * dual[i]), norms[i], stiffness[i], band[0], band[1], band[2])
-        change = new - dual[i]
-        if change != 0.0:
-            dual[i] = new
-            row = K[i]
-            for j in range(scores.size):
-                scores[j] += change * row[j]
 
 
 @compiled

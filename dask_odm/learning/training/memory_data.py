@@ -150,14 +150,13 @@ class MemoryData(TrainingData):
     def row_weights(self) -> Array:
         return self.weight if self.plain_weight is None else self.plain_weight
 
-    def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
-        n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
-        gathered = of_pair or self.rows < self.given.shape[0]
+    def held_bytes(self, *, scaled: bool = True) -> int:
+        gathered = self.rows < self.given.shape[0]
         copies = gathered * sum(part.nbytes for part in self._arrays) + (scaled and self._is_copied) * self.nbytes
         # per row: targets, weight, row number, hash, curvature, and sampling weights
         targets = (self.of_all or self).n_targets
         numbers = 12 if targets == 1 else 11 + 3 * targets  # all as given, in units, and each by itself
-        return self.others + self.rank_bytes + n * (8 * numbers + copies // self.rows)
+        return self.others + self.rank_bytes + 8 * numbers * self.rows + copies
 
     @property
     def _is_copied(self) -> bool:

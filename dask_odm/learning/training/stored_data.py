@@ -269,7 +269,7 @@ class StoredKernelData(KernelData):
     @cached_property
     def _pool(self) -> StorePivots:
         data = self.data
-        return StorePivots(data.store, data.targets, self.scaling, data.cluster, data.dtype.name)
+        return StorePivots(data.store, data.targets, self.scaling, data.cluster, data.dtype)
 
     def pivots(self, count: int, method: str) -> StorePivots:
         self._pool.require(count, method)

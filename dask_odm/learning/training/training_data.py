@@ -136,11 +136,10 @@ class TrainingData(ABC):
     def cluster(self) -> Cluster:
         """Place where passes over the rows run: the workers for a store, this process for rows in memory."""
 
-    def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
+    def held_bytes(self, *, scaled: bool = True) -> int:
         """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
 
-        ``scaled`` counts a scaled copy of the rows, too, if one is made. ``of_pair`` counts what is held for a machine
-        that tells the two largest of many classes apart, whose rows are copied.
+        ``scaled`` counts a scaled copy of the rows, too, if one is made.
         """
         return self.rank_bytes
 

@@ -22,6 +22,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.storage.files import save_array
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.futures import FEW_TASKS
 from dask_odm.engine.partitioners import GroupedPartitioner
@@ -43,7 +44,6 @@ from dask_odm.methods.cells.workers import (
     SolvedBin,
     StoredBins,
     read_support,
-    save_start,
     save_support,
     solve_bin,
     solve_stored_bin,
@@ -86,7 +86,9 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     log = BinLog(top.count, rows, clock, None if fit.run.checkpoint is None else save)
     require_state(fit, resume is None or log.resume(resume, settings, data))
     with log.kept() as keep:
-        support = _solve_bins(seen, top, log.solved, settings, keep)
+        left = [k for k in range(top.count) if k not in log.solved]
+        solve: Any = _solve_in_memory if isinstance(seen, MemoryKernelData) else _solve_stored
+        support = solve(seen, top, left, log.solved, settings, keep)
     return _finish(seen, top, grown, [log.solved[k] for k in range(top.count)], support, log.history, settings)
 
 
@@ -110,22 +112,11 @@ def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = m
     return data.sample(int(min(rows, sample_rows(data))), seed).seen_by(choice)
 
 
-def _solve_bins(
-    seen: KernelData, top: CellTree, solved: dict[int, SolvedBin], settings: CellSettings, keep: Keep
-) -> Any:
-    """Solve the bins that are not yet ``solved``, and return the raw support rows of all, in the order of the bins.
-
-    ``keep`` adds to those that are solved.
-    """
-    left = [k for k in range(top.count) if k not in solved]
-    solve = _solve_in_memory if isinstance(seen, MemoryKernelData) else _solve_stored
-    return solve(seen, top, left, solved, settings, keep)  # type: ignore[arg-type]
-
-
 def _solve_in_memory(
     seen: MemoryKernelData, top: CellTree, left: list[int], solved: dict[int, SolvedBin], settings: CellSettings,
     keep: Keep,
 ) -> Any:  # fmt: skip
+    """Solve the bins that are ``left``, which ``keep`` adds to those ``solved``; return the raw support rows of all."""
     data = seen.data
     bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
     largest = int(np.bincount(bins).max())
@@ -152,6 +143,7 @@ def _solve_in_memory(
 def _solve_stored(
     seen: KernelData, top: CellTree, left: list[int], solved: dict[int, SolvedBin], settings: CellSettings, keep: Keep
 ) -> Array:
+    """Solve bins that are partitions on disk, as `_solve_in_memory` does others."""
     data = seen.data
     by_bin = GroupedPartitioner(top, top.count, settings.fit.run.seed, shuffled=False)
     with seen.partitions(by_bin) as rows:
@@ -194,7 +186,10 @@ def _saved_start(seen: KernelData, top: CellTree, folder: str, settings: CellSet
         return ""
     start = os.path.join(folder, "start-")
     of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), slabs_of(last.rows), CPU_COUNT)
-    save_start(start, last, np.concatenate(of_rows), top.count)
+    bins = np.concatenate(of_rows)
+    for k in range(top.count):
+        own = np.flatnonzero(bins == k)
+        save_array(f"{start}{k}.npy", np.vstack([last.numbers[own], last.coefficients[:, own]]))
     return start
 
 
@@ -274,14 +269,14 @@ def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings)
     counted = np.zeros(total)
     counted[at] = weight
     parameters = float(sum(each.parameters.sum() for each in bins))
-    if not settings.factors:
+    if settings.machines == 1:
         warn_if_hopeful(parameters, int(np.count_nonzero(counted)))
+    if not settings.factors:
         return {OF_MACHINE: (scores[0], spread(y, total, at), counted), "loo_parameters_": parameters}
     codes = np.zeros(total, np.int64)
     codes[at] = y if len(settings.factors) > 2 else y > 0
     if settings.machines == 1:
         shares = counted / np.array(settings.factors)[codes]
-        warn_if_hopeful(parameters, int(np.count_nonzero(counted)))
         return of_two_classes(scores[0], codes == 1, counted, shares, parameters)
     classes = len(settings.factors)
     positive = list(range(classes))

@@ -209,13 +209,6 @@ def _support_path(partitions: StoredPartitions, number: int) -> str:
     return os.path.join(partitions.path, f"support-{number}.npy")
 
 
-def save_start(start: str, last: LastFit, bins: Array, count: int) -> None:
-    """Write what each of ``count`` bins starts from, given the bin of each row of the last fit."""
-    for k in range(count):
-        own = np.flatnonzero(bins == k)
-        save_array(f"{start}{k}.npy", np.vstack([last.numbers[own], last.coefficients[:, own]]))
-
-
 def save_support(partitions: StoredPartitions, number: int, solved: SolvedBin) -> None:
     """Save the raw support rows of a bin of a checkpoint, which is a partition on disk, as `solve_stored_bin` does.
 

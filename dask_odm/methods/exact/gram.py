@@ -90,20 +90,25 @@ class HeldProducts(SourcedProducts):
 
     def gathered(self, active: Array, root: Array, memory: Array) -> Array:
         """Return the upper half of ``√c K √c`` (m, m) over ``active`` rows, in flat ``memory``; ``root`` (m,) is √c."""
-        m = len(active)
-        out = memory[: m * m].reshape(m, m)
-        scale = root.astype(out.dtype)
-
-        def fill(start: int) -> None:
-            _gather(self.K, active, scale, out, start, min(start + BLOCK, m))
-
-        run_threads(fill, range(0, m, BLOCK), self.threads if m > 2 * BLOCK else 1)
-        return out
+        return scaled_part(self.K, active, root, memory, self.threads)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
             return self.source.cross(targets, sources, v, double_precision=True)
         return _image(self.K, sources, v, self.threads)[targets]
+
+
+def scaled_part(K: Array, active: Array, root: Array, memory: Array, threads: int = 1) -> Array:
+    """Return the upper half of ``√c K √c`` over ``active`` rows of a square K, as `HeldProducts.gathered` does."""
+    m = len(active)
+    out = memory[: m * m].reshape(m, m)
+    scale = root.astype(out.dtype)
+
+    def fill(start: int) -> None:
+        _gather(K, active, scale, out, start, min(start + BLOCK, m))
+
+    run_threads(fill, range(0, m, BLOCK), threads if m > 2 * BLOCK else 1)
+    return out
 
 
 def _image(K: Array, index: Array, v: Array, threads: int) -> Array:

@@ -27,8 +27,6 @@ from dask_odm.methods.exact.preconditioners import (
 )
 from dask_odm.methods.exact.systems import LIMITS, ExactLimits
 
-FREED_BYTES = 8 << 20  # most bytes that a thread has freed and the allocator keeps for it
-
 
 def solve_bytes(shape: Shape, limits: ExactLimits = LIMITS, *, certify: bool = True) -> int:
     """Return the peak bytes of a solve with its products, without rows and kept tiles.
@@ -76,7 +74,7 @@ class ExactMemory(Shape):
         r = landmark_count(self.n)
         products = products_bytes(self, of_value)
         some = self._of(min(self.n, self.limits.direct_rows))
-        freed = min(products, self.threads * FREED_BYTES)  # of products before the factor
+        freed = min(products, self.threads * CHUNK_BYTES)  # of products before the factor, and kept by the allocator
         direct = 8 * some.n**2 + some.rows + some.gram(8) + freed
         kept, making = self.landmarks(r)
         blocks, scratch = self.blocks(r)
@@ -108,7 +106,10 @@ class ExactMemory(Shape):
         made = r * d * (self.itemsize + 4) + max(3 * 8 * r * (d + 10), 5 * 8 * r * r)  # packed, factor, inverse
         filling = r * d * (self.itemsize + 2 * 4) + self.threads * rows * ((self.itemsize + 2 * 4) * d + 2 * 4 * r)
         following = (BLOCK_GROUPS // 2 + 4) * 8 * r * r  # sums of the rows that changed, a factor and its parts
-        choosing = self._candidates.choosing_bytes(r) if chooses(d) else 0
+        choosing = 0
+        if chooses(d):
+            candidates = np.broadcast_to(np.zeros(1, f"f{self.itemsize}"), (min(n, CANDIDATES), d))
+            choosing = MemoryPivots(candidates, self.threads).choosing_bytes(r)
         return 4 * n * r + 8 * r * r, max(made + 8 * r * r, filling + 8 * r * r, following, choosing)
 
     def blocks(self, r: int) -> tuple[int, int]:
@@ -121,11 +122,6 @@ class ExactMemory(Shape):
         of_thread = block.rows + 3 * 8 * block.n * r + 4 * 8 * block.n**2 + block.gram(8)
         inner = (BLOCK_GROUPS + 2) * 8 * r * r
         return n * 8 * block.n, max(splitting, gathered + self.threads * of_thread + inner)
-
-    @property
-    def _candidates(self) -> MemoryPivots:
-        rows = np.broadcast_to(np.zeros(1, f"f{self.itemsize}"), (min(self.n, CANDIDATES), self.d))
-        return MemoryPivots(rows, self.threads)
 
     def _of(self, n: int, **others: Any) -> ExactMemory:
         return replace(self, n=n, **others)

@@ -31,7 +31,7 @@ from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
-BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
+BLOCK_GROUPS = 8  # groups of rows, or of blocks; their sums are added in order
 DIRECTIONS = 32  # most directions that rows are projected on to split them
 CANDIDATES = 8 * BLOCK  # rows that better landmarks are chosen from; a quarter of them takes twice the products
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
@@ -42,14 +42,13 @@ class Woodbury:
 
     It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. When c changes, the matrix
     ``inner``, ``I + Lᵀ diag(c) L``, is updated by the rows whose c changed, so that a solve resumes from both. Sums
-    over ``groups`` of rows are added in order.
+    over groups of rows are added in order.
     """
 
-    def __init__(self, features: Array, threads: int, groups: int = 8) -> None:
+    def __init__(self, features: Array, threads: int) -> None:
         n, r = features.shape
         self.features = features
         self._threads = threads
-        self._groups = groups
         self.inner = np.eye(r)
         self.stiffness = np.zeros(n)
 
@@ -71,7 +70,7 @@ class Woodbury:
                     total = np.add(total, product, total) if rising else np.subtract(total, product, total)
             return total
 
-        for part in run_threads(group, np.array_split(moved, self._groups // 2), self._threads):
+        for part in run_threads(group, np.array_split(moved, BLOCK_GROUPS // 2), self._threads):
             self.inner = self.inner + part
         self.stiffness = stiffness
 
@@ -79,7 +78,7 @@ class Woodbury:
         """Return the operator on the rows ``active`` as a function of residuals there; ``stiffness`` (n,) is c."""
         self._follow(stiffness)
         factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[active])
-        bounds = [len(active) * g // self._groups for g in range(self._groups + 1)]
+        bounds = [len(active) * g // BLOCK_GROUPS for g in range(BLOCK_GROUPS + 1)]
         spans = [slice(a, b) for a, b in pairwise(bounds)]
 
         def apply(v: Array) -> Array:
@@ -104,14 +103,14 @@ def blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> in
     return min(most, -(-n // rows))
 
 
-def blocks_of(products: Products, rng: np.random.Generator, directions: int = DIRECTIONS) -> list[Array]:
+def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
     """Split all n rows into blocks of at most `BLOCK` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
     """
     d = products.rows(np.zeros(1, np.int64)).shape[1]
     # random projections to a few directions roughly keep distances
-    onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
+    onto = None if d <= DIRECTIONS else rng.standard_normal((d, DIRECTIONS)).astype(np.float32)
     rows = _in_float32(products, onto)
     cells: list[Array] = []
     left = [(np.arange(products.n), -(-products.n // BLOCK))]  # rows, and the blocks to split them into
@@ -135,7 +134,7 @@ def _in_float32(products: Products, onto: Array | None) -> Array:
     """
     found = []
     d = products.rows(np.zeros(1, np.int64)).shape[1]
-    step = max(64, min(4096, CHUNK_BYTES // (4 * d)))
+    step = filled_rows(d)
     with np.errstate(over="ignore"):
         for start in range(0, products.n, step):
             X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)
@@ -143,10 +142,10 @@ def _in_float32(products: Products, onto: Array | None) -> Array:
     return np.concatenate(found)
 
 
-def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
-    """Return approximately the direction in which centred rows vary most."""
+def _widest(some: Array, rng: np.random.Generator) -> Array:
+    """Return approximately the direction in which centred rows vary most, by four power steps."""
     direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
-    for _ in range(power_steps):
+    for _ in range(4):
         following = (some @ direction) @ some
         length = np.linalg.norm(following)
         if not length > 0:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -35,19 +36,10 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.methods.exact.states import ExactSolution, ExactState
-from dask_odm.methods.exact.systems import (
-    LIMITS,
-    NODE_LIMITS,
-    ROUNDING_GAP,
-    Correction,
-    ExactLimits,
-    GramSystem,
-    ProductSystem,
-)
+from dask_odm.methods.exact.systems import LIMITS, NODE_LIMITS, Correction, ExactLimits, GramSystem, ProductSystem
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
-TINY = float(np.finfo(np.float64).tiny)
 
 
 def solve_exact(
@@ -84,8 +76,8 @@ def solve_exact(
             state = run.step(state)
 
 
-def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array) -> ExactSolution:
-    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,)."""
+def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array | None = None) -> ExactSolution:
+    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous; ``start`` (n,) as for `solve_exact`."""
     source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(len(K)))[:, None], 0)
     return solve_exact(losses, HeldProducts(source, K, threads=1), settings, start=start)
 
@@ -112,7 +104,7 @@ class _Run:
         self.d = 0 if self.given else self.source.rows(np.zeros(1, np.int64)).shape[1]
         # float64 costs little for so few rows
         self.goes_on = self.certify or self.held(double=True)
-        self.tol = min(self.settings.tol, ROUNDING_GAP) if self.to_rounding else self.settings.tol
+        self.tol = min(self.settings.tol, self.limits.rounding_gap) if self.to_rounding else self.settings.tol
 
     def held(self, *, double: bool) -> bool:
         return self.given or self.limits.holds(self.n, self.d, double=double)
@@ -163,9 +155,9 @@ class _Run:
         share = float(np.count_nonzero(a) / self.n)
         state = ExactState(a, scores_of(self.products, a), np.eye(1), np.zeros(self.n))
         passes = share * (2 - share)
-        return self._recorded(state.changed(**self._preconditioned(), passes=passes, double_since=0 if double else -1))
+        return self._recorded(replace(state, **self._preconditioned(), passes=passes, double_since=0 if double else -1))
 
-    def _preconditioned(self) -> dict[str, Array]:
+    def _preconditioned(self) -> dict[str, Any]:
         """Return what a state holds of the preconditioner: nothing if none has been made."""
         if "preconditioner" not in vars(self):
             return {}
@@ -224,30 +216,30 @@ class _Run:
         # scores are updated step by step: in float64, too, their rounding adds up
         scores = scores_of(self.products, state.coefficients, double_precision=True)
         passes = state.passes + share * (2 - share)
-        found = self._with_record(state.changed(scores=scores, bound=state.certified, passes=passes))
+        found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
         gap = found.history[-1]["gap"]
         halved = gap < 0.5 * state.certified_gap
-        found = found.changed(certified=found.bound, certified_gap=min(1.0, gap))
+        found = replace(found, certified=found.bound, certified_gap=min(1.0, gap))
         if state.double and stalled and gap > self.tol and halved:
             # the scores had drifted, so that their steps ended: others follow from those found anew
-            return found.changed(exactness=1.0, double_since=len(found.history) - 1)
+            return replace(found, exactness=1.0, double_since=len(found.history) - 1)
         # systems of a matrix in memory are exact, so that a gap that does not halve is rounding; or the step was cut
         # short, which still lowers P
         gains = len(found.history) > 1 and found.history[-1]["objective"] < found.history[-2]["objective"]
         exact = isinstance(self.system, GramSystem) and not (state.double and gains)
         stalled = stalled or (exact and gap > self.tol and not halved)
         if stalled and state.double:
-            return found.changed(exactness=0.0)
+            return replace(found, exactness=0.0)
         return self._widened(found) if stalled else found
 
     def _widened(self, state: ExactState) -> ExactState:
         """Return the state from which products have entries in float64."""
         exactness = max(state.exactness, self.limits.exactest)
-        state = state.changed(double_since=len(state.history), certified_gap=4.0, exactness=exactness)
+        state = replace(state, double_since=len(state.history), certified_gap=4.0, exactness=exactness)
         if np.isfinite(state.history[-1]["objective"]):
             return state
         nothing = np.zeros(self.n)
-        return self._with_record(state.changed(coefficients=nothing, scores=nothing, bound=0.0, certified=0.0))
+        return self._with_record(replace(state, coefficients=nothing, scores=nothing, bound=0.0, certified=0.0))
 
     def _with_record(self, state: ExactState, primal: float | None = None) -> ExactState:
         """Return the state with its record added; ``primal`` is its P if that is known."""
@@ -257,7 +249,7 @@ class _Run:
         square = float(state.coefficients @ state.scores)
         gap = relative_gap(primal, float(primal - bound), square) if np.isfinite(primal) else np.inf
         record = self.clock.record(len(state.history), gap, primal, float(state.passes))
-        return state.changed(bound=bound, history=[*state.history, record])
+        return replace(state, bound=bound, history=[*state.history, record])
 
     def _dual(self, a: Array, scores: Array) -> float:
         """Return D of the dual variables ``y a``, scaled to its maximum; if υ = 0, without the negative ones."""
@@ -282,7 +274,7 @@ class _Run:
         except LinAlgError as error:  # K is not finite in this precision
             if state.double or not self.goes_on:
                 raise InputError(NOT_FINITE) from error
-            return self._recorded(state.changed(exactness=0.0))
+            return self._recorded(replace(state, exactness=0.0))
         primal = self.losses.primal(new, after)
         bound = state.bound  # of what the step ends at, it is found with the record
         dual = -np.inf if primal < last["objective"] else self._dual(new, after)
@@ -308,7 +300,8 @@ class _Run:
             # hardly any descent: the system was not solved well enough
             exactness = max(self.limits.exactest, 0.1 * exactness)
         return self._recorded(
-            state.changed(
+            replace(
+                state,
                 coefficients=new,
                 scores=after,
                 **self._preconditioned(),

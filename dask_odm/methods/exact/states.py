@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Record
@@ -41,7 +40,3 @@ class ExactState:
     @property
     def double(self) -> bool:
         return self.double_since >= 0
-
-    def changed(self, **changes: Any) -> ExactState:
-        """Return a state with these changes, sooner than `dataclasses.replace`, which small problems would feel."""
-        return ExactState(**{**vars(self), **changes})

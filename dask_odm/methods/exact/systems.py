@@ -21,8 +21,6 @@ from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProduct
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.typing import Array
 
-ROUNDING_GAP = 1e-14  # gap that float64 cannot tell from zero
-
 
 @dataclass(frozen=True)
 class ExactLimits:
@@ -32,6 +30,7 @@ class ExactLimits:
     whole_numbers: int = 1 << 22  # most numbers in these rows
     dense_rows: int = 1024  # most of these rows whose matrix is held in float64 if float32 has too few digits
     rounding_rows: int = 256  # most rows that are solved in float64 to rounding, which takes no longer for them
+    rounding_gap: float = 1e-14  # that float64 cannot tell from zero
     landmark_rows: int = 900  # fewest rows for which landmarks precondition the systems of a matrix that is held
     start_rows: int = 400  # fewest rows that are first solved for a quarter of them
     direct_rows: int = 4096  # most active rows for which Cholesky may take over from slow conjugate gradients

@@ -119,7 +119,7 @@ class FeatureDescent:
         losses = RowLosses(query.settings, query.signs[codes, machine], query.stiffness[codes, machine] * weight)
         newton = FeatureNewton([self.features[span] for span in spans], losses, self.errors)
         solution = newton.solve(found.x, self.solver.tol, left)
-        return found if solution is None else replace(solution, steps=found.steps + solution.steps)
+        return replace(solution, steps=found.steps + solution.steps)
 
     def _known(self, has_axis: bool) -> _Known:
         """Measure the features of all rows; with an axis, along their mean, or with zero in its place."""

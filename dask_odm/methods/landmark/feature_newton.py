@@ -2,10 +2,9 @@
 
 With weights w of the features φ a machine minimises ``P(w) = ½‖w‖² + Σ_i loss_i(w·φ_i)``. A step solves ``(1 + ΦᵀCΦ)
 Δ = −∇P`` over the active rows, whose curvatures are C. Woodbury's formula takes the inner products of few active rows,
-and computes only those of rows that were not active before. If there are more rows than features, the Hessian takes
-those whose curvature has changed. The step of least P follows, and all sums are in float64. So the number of steps
-hardly grows with λ. Products alone would be hundreds a step, and descent thousands of sweeps. Machines with very many
-active rows are left to `dask_odm.methods.landmark.lockstep`, where rows are read for all.
+and computes only those of rows that were not active before. If there are more than half as many rows as features, the
+Hessian takes those whose curvature has changed. The step of least P follows, and all sums are in float64. So the number
+of steps hardly grows with λ. Products alone would be hundreds a step, and descent thousands of sweeps.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import numpy as np
 from dask_odm.learning.newton import PrimalSolution, least_row_step
 from dask_odm.learning.problem.band import TINY
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.nystrom_features import span_scores
-from dask_odm.methods.exact.gram import ActiveFactor
-from dask_odm.methods.landmark.sketch import SKETCH
+from dask_odm.learning.problem.nystrom_features import span_images, span_scores
+from dask_odm.methods.exact.gram import ActiveFactor, scaled_part
 from dask_odm.typing import Array
 
 
@@ -34,11 +32,10 @@ class FeatureNewton:
     losses: RowLosses
     errors: Array
 
-    def solve(self, start: Array, tol: float, max_iter: int) -> PrimalSolution[None] | None:
+    def solve(self, start: Array, tol: float, max_iter: int) -> PrimalSolution[None]:
         """Minimise P from weights ``start`` (r,) to the relative gap ``tol``, the largest that the errors allow.
 
-        It ends sooner after ``max_iter`` steps, if steps cease to lower P, or if very many rows are active; then it
-        returns None if they are from the start.
+        It ends sooner after ``max_iter`` steps, or if steps cease to lower P.
         """
         system = ActiveSystem(self.blocks)
         losses = self.losses
@@ -50,14 +47,11 @@ class FeatureNewton:
             last = primal
             margins = losses.y * scores
             curvature = losses.curvature(margins)
-            many = np.count_nonzero(curvature) > SKETCH * len(w)
-            if many and not steps:
-                return None
             primal = 0.5 * float(w @ w) + float(losses.losses(margins).sum())
             gradient = w - system.image(losses.y * losses.dual_candidate(margins))
             gap = 0.5 * float(gradient @ gradient) / max(primal, TINY)
             # a little of the gap is left to rounding
-            if many or gap <= 0.9 * tol or steps == max_iter or not primal < last:
+            if gap <= 0.9 * tol or steps == max_iter or not primal < last:
                 break
             direction = -system.solved(curvature, gradient)
             change = self._scores(direction)
@@ -109,18 +103,17 @@ class ActiveSystem:
 
     def image(self, dual: Array) -> Array:
         """Return ``Φᵀ u`` (r,) of dual variables (n,)."""
-        active = np.flatnonzero(dual)
-        if len(active) <= self._r:
-            self._learn(active)
-            return dual[self._rows] @ self._known[: len(self._rows)]
-        return np.asarray(sum(dual[some] @ self._features(some) for some in self._pieces(active)))
+        out = np.zeros((1, self._r))
+        for block, start in zip(self._blocks, self._starts, strict=False):
+            span_images(block, dual[start : start + len(block), None], out)
+        return out[0]
 
     def solved(self, curvature: Array, gradient: Array) -> Array:
         """Return ``(1 + ΦᵀCΦ)⁻¹ g`` (r,) for curvatures (n,)."""
         active = np.flatnonzero(curvature)
         if not len(active):
             return gradient
-        if len(active) <= self._r:
+        if 2 * len(active) <= self._r:
             self._learn(active)
             root = np.sqrt(curvature[self._rows])
             used = np.flatnonzero(root)
@@ -130,15 +123,18 @@ class ActiveSystem:
             self._products[:count, count : len(root)] = known[:count] @ known[count:].T
             self._products[count : len(root), count : len(root)] = known[count:] @ known[count:].T
             self._multiplied = len(root)
-            factor = ActiveFactor.of(lambda: self._products[np.ix_(used, used)] * own * own[:, None])
+            factor = ActiveFactor.of(lambda: scaled_part(self._products, used, own, np.empty(len(used) ** 2)))
             root[used] *= factor.solve(own * (known @ gradient)[used])
             return gradient - root @ known
-        for some in self._pieces(np.flatnonzero(curvature != self._curvature)):
-            more = curvature[some] - self._curvature[some]
-            features = self._features(some)
-            for sign in (1.0, -1.0):
-                scaled = np.sqrt(np.maximum(sign * more, 0.0))[:, None] * features
-                self._hessian += sign * (scaled.T @ scaled)
+        if np.count_nonzero(curvature != self._curvature) > len(active):
+            self._hessian[:] = 0.0
+            self._curvature = np.zeros_like(curvature)
+        more = curvature - self._curvature
+        for sign in (1.0, -1.0):
+            for some in self._pieces(np.flatnonzero(sign * more > 0.0)):
+                features = self._features(some)
+                features *= np.sqrt(sign * more[some])[:, None]
+                self._hessian += sign * (features.T @ features)
         self._curvature = curvature
         return ActiveFactor.of(self._hessian.copy).solve(gradient)
 

@@ -20,9 +20,8 @@ import numpy as np
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import span_images, span_products
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
-from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.class_means import ClassSamples
-from dask_odm.methods.landmark.query import TILE_BYTES, RowRange, SpanQuery, group_count
+from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, row_blocks
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -200,13 +199,6 @@ class MachineQuery:
                     some = slice(start + first, start + last)
                     yield some if order is None else order[some], code, K[first:last]
 
-    def fill(self, block: RowBlock) -> None:
-        """Compute the kernel values that ``block`` keeps."""
-        assert block.values is not None
-        for start in range(0, len(block), self.tile_rows):
-            rows = slice(start, min(len(block), start + self.tile_rows))
-            self.span.tile(self.span.read(block, rows), block.values[rows])
-
 
 @dataclass(frozen=True, eq=False)
 class TargetQuery(MachineQuery):
@@ -269,20 +261,12 @@ class MachineProblem:
         Their kernel values are kept if they fit ``budget`` bytes. Budget and threads never change the result.
         """
         query = replace(query, span=replace(query.span, scaling=None, streamed=False))
-        n = len(rows)
-        groups = group_count(n)
-        kept = n * query.span.value_bytes <= budget
-        plain = [
-            RowBlock(RowRange(rows, a), codes[a:b], weight[a:b], a)
-            for a, b in pairwise(n * g // groups for g in range(groups + 1))
-        ]
-        exact = ThreadPasses([[block] for block in plain], threads)
-        if not kept:
+        blocks = row_blocks(rows, codes, weight)
+        exact = ThreadPasses([[block] for block in blocks], threads)
+        if len(rows) * query.span.value_bytes > budget:
             return cls(query, exact, exact)
-        values = np.empty((n, query.span.r), query.span.dtype)
-        blocks = [replace(block, values=values[block.first : block.first + len(block)]) for block in plain]
-        run_threads(query.fill, blocks, threads, "kernel values")
-        passes = ThreadPasses([[block] for block in blocks], threads)
+        kept = query.span.kept(blocks, query.tile_rows, threads)
+        passes = ThreadPasses([[block] for block in kept], threads)
         return cls(query, passes, exact if query.span.dtype != np.float64 else passes)
 
     @classmethod

@@ -1,16 +1,14 @@
 """Recipe of landmarks for many classes: all machines learn in lockstep, over the same landmarks.
 
 Machines begin with dual coordinate descent, if rows are in memory and their Nyström features are not too many to be
-kept. It reaches a usual tolerance unless λ is large. Machines with few active rows then go on by Newton's method, each
-by itself. What is left, and rows of a store, are for Newton's method in lockstep: a pass serves all machines. Rows in
-memory are sorted by class, and their kernel values at the landmarks are kept if there is room. Very many machines learn
-in several groups, one after the other, so that their coordinates take little memory. Groups depend on the number of
-landmarks alone.
+kept. It reaches a usual tolerance unless λ is large. Machines then go on by Newton's method, each by itself. What is
+left, and rows of a store, are for Newton's method in lockstep: a pass serves all machines. Rows in memory are sorted by
+class, and their kernel values at the landmarks are kept if there is room. Very many machines learn in several groups,
+one after the other, so that their coordinates take little memory. Groups depend on the number of landmarks alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -84,8 +82,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     data = data.merged()
     count = landmark_count(data, fit)
     rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
-    most, preconditioned, means_bytes = _at_once(data, rows, count, len(machines), len(data.class_weights))
-    spare = _require(data, fit, len(machines), most, count, means_bytes)
+    most, preconditioned, spare = _planned(data, fit, rows, count, len(machines), len(data.class_weights))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         fit.require_machines(len(machines))
@@ -121,8 +118,7 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
     clock = StepClock()
     count = landmark_count(data, fit)
     m = len(parts)
-    most, preconditioned, means_bytes = _at_once(data, data.rows, count, m, 1)
-    spare = _require(data, fit, m, most, count, means_bytes)
+    most, preconditioned, spare = _planned(data, fit, data.rows, count, m, 1)
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         method = "uniform" if fit.own.choice == "support" else fit.own.choice
@@ -156,19 +152,6 @@ def train_targets_at_landmarks(data: TrainingData, fit: ODMFit, parts: Parts[ODM
     return trained
 
 
-def _at_once(data: TrainingData, rows: int, count: int, machines: int, classes: int) -> tuple[int, bool, int]:
-    """Return how many machines learn at once, whether means precondition them, and the bytes of these.
-
-    A machine has as many ``rows``, and means are of as many ``classes``.
-    """
-    most = min(machines, max(1, AUTO.machine_bytes // (8 * count)))
-    means_bytes = partial(LandmarkMemory.of(data, count).class_means, classes)
-    preconditioned = rows >= AUTO.means_rows * count and means_bytes(1) <= AUTO.means_bytes
-    if preconditioned:
-        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
-    return most, preconditioned, preconditioned * means_bytes(most)
-
-
 def _go_on(
     problem: MachineProblem,
     landmarks: Landmarks,
@@ -186,37 +169,26 @@ def _go_on(
     most, preconditioned, pairs = how
     left = np.flatnonzero([not solution.converged for solution in found])
     inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
-    means = _class_means(problem, landmarks, inverse, fit) if preconditioned else None
+    means = None
+    if preconditioned:
+        samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
+        means = ClassMeans.of(samples, len(problem.query.stiffness), landmarks, inverse, CPU_COUNT)
     settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
     groups = [left[start : start + most] for start in range(0, len(left), most)]
     ahead = len(history)  # descent has the first checkpoint
     for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
         part = replace(problem, query=problem.query.of_machines(group))
-        resume, save = _open_lockstep(part, landmarks, data, replace(fit, run=run), pairs)
+        resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
+        classes, m = part.query.stiffness.shape
+        shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
+        found_shapes = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
+        require_state(fit, resume is None or found_shapes == shapes)
         solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
         solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
         for j, solution in zip(group, solutions, strict=True):
             found[j] = replace(solution, steps=found[j].steps + solution.steps)
         # their seconds are of the whole fit already, unlike their other counts
         history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
-
-
-def _class_means(problem: MachineProblem, landmarks: Landmarks, inverse: Array, fit: ODMFit) -> ClassMeans:
-    """Return the means of samples of all classes, which precondition the machines."""
-    samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
-    return ClassMeans.of(samples, len(problem.query.stiffness), landmarks, inverse, CPU_COUNT)
-
-
-def _open_lockstep(
-    part: MachineProblem, landmarks: Landmarks, data: TrainingData, fit: ODMFit, pairs: int
-) -> tuple[LockstepState | None, Callable[[LockstepState], None]]:
-    """Return the checked state from which the machines of ``part`` resume, or None, and what saves a state."""
-    resume, save = open_steps(f"machines {pairs}", data.fingerprint, fit, LockstepState)
-    classes, m = part.query.stiffness.shape
-    shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
-    found = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
-    require_state(fit, resume is None or found == shapes)
-    return resume, save
 
 
 def _unsolved(start: Array) -> PrimalSolution[None]:
@@ -245,14 +217,16 @@ def _descended(
     rows = ArrayRows(scaled) if isinstance(scaled, np.ndarray) else scaled
     found: list[PrimalSolution[None]] = []
     for precision, errors in rounding(landmarks, rows, seen.data.dtype):
+        descent = None  # before others are computed
         features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT, precision)
         descent = FeatureDescent(query, features, errors, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
-        before = found or descent.run(pairs)
-        found = descent.finished(before)
-        del features, descent  # before others are computed
-        # others were left as they were: more digits would not help
-        if all(new.converged or new is old for new, old in zip(found, before, strict=True)):
+        del features
+        found = found or descent.run(pairs)
+        if all(each.converged for each in found):  # else Newton's method takes features of more digits
             break
+    assert descent is not None
+    found = descent.finished(found)
+    del descent
     state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
     primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
     left = np.array([not each.converged for each in found], np.float64)
@@ -310,17 +284,28 @@ def _by_class(seen: KernelData) -> tuple[Any, Array, Array]:
     return taken(seen.scaled, order), codes[order], weight[order] if weight.size else weight
 
 
-def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_bytes: int) -> int:
-    """Return the bytes of this process that ``most`` of ``m`` machines at once leave for kernel values.
+def _planned(data: TrainingData, fit: ODMFit, rows: int, r: int, m: int, classes: int) -> tuple[int, bool, int]:
+    """Return how many of ``m`` machines learn at once, whether means precondition them, and bytes for kernel values.
 
-    ``means_bytes`` are those of preconditioners. Raises MemoryLimitError if the machines, or the tasks of their passes,
-    do not fit.
+    A machine has as many ``rows``, and means are of as many ``classes``. The bytes are those of this process that all
+    else leaves. Raises MemoryLimitError if the machines, or the tasks of their passes, do not fit.
     """
+    memory = LandmarkMemory.of(data, r)
+    most = min(m, max(1, AUTO.machine_bytes // (8 * r)))
+    means_bytes = partial(memory.class_means, classes)
+    preconditioned = rows >= AUTO.means_rows * r and means_bytes(1) <= AUTO.means_bytes
+    if preconditioned:
+        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
     several = data.n_targets > 1
     width = most if several else min(most, len(data.class_weights))
-    memory = LandmarkMemory.of(data, r)
     own = memory.machine_pass(most, width, data.n_targets)
-    needed = means_bytes + data.held_bytes() + memory.lockstep(most) + 3 * 8 * m * r + data.rows * (16 + width)
+    needed = (
+        preconditioned * means_bytes(most)
+        + data.held_bytes()
+        + memory.lockstep(most)
+        + 3 * 8 * m * r
+        + data.rows * (16 + width)
+    )
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
     here = data.run.here()
     X = data.X
@@ -333,4 +318,4 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks", FEWER)
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))
-    return here.memory - needed
+    return most, preconditioned, here.memory - needed

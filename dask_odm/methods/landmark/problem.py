@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
-from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
-from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.query import Draw, RowRange, SpanQuery, SpanSums, drawn_bytes, group_count
+from dask_odm.linalg.row_passes import Passes, ThreadPasses
+from dask_odm.methods.landmark.query import Draw, SpanQuery, SpanSums, drawn_bytes, row_blocks
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -57,16 +56,9 @@ class SpanProblem:
         threads never change the result.
         """
         query = replace(query, scaling=None, streamed=False)
-        n = len(rows)
-        groups = group_count(n)
-        kept = n * query.value_bytes <= budget
-        values = np.empty((n, query.r), query.dtype) if kept else None
-        blocks = [
-            RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
-            for a, b in pairwise(n * g // groups for g in range(groups + 1))
-        ]
-        if kept:
-            run_threads(query.fill, blocks, threads, "kernel values")
+        blocks = row_blocks(rows, y, weight)
+        if len(rows) * query.value_bytes <= budget:
+            blocks = query.kept(blocks, query.tile_rows, threads)
         passes = ThreadPasses([[block] for block in blocks], threads)
         return cls(query, passes, rows, y, weight, budget, threads)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -22,11 +23,11 @@ from dask_odm.learning.problem.nystrom_features import span_products, span_score
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.systems import times_transpose
+from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache
-GROUP_ROWS = 1024  # of fewer rows, a call takes longer than their sum
 UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual variable is drawn
 
 
@@ -123,7 +124,7 @@ class SpanQuery:
         loss = 0.0
         image = np.zeros(self.r)
         curvature = np.empty(len(block))
-        for rows, K in self._tiles(block, whole=True):
+        for rows, K in self.feature_rows(block, whole=True):
             loss = self._add_sums(K, block.y[rows], block.weight[rows], a, image, curvature[rows], loss)
         sample = None if draw is None else self._draw(block, curvature, draw)
         kept = self.loss.pack(curvature, block.y, block.weight) if self.streamed else curvature
@@ -140,7 +141,7 @@ class SpanQuery:
     def _product(self, p: Array, block: RowBlock, curvature: Array) -> Array:
         out = np.zeros(self.r)
         if not self.streamed:
-            for rows, K in self._tiles(block, whole=True, wanted=curvature):
+            for rows, K in self.feature_rows(block, whole=True, wanted=curvature):
                 span_products(K, curvature[rows, None], p[None], out[None])
             return out
         curvature = self.loss.unpack(curvature, block.y, block.weight)
@@ -155,7 +156,7 @@ class SpanQuery:
     def slopes(self, block: RowBlock, a: Array, direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
-        for rows, K in self._tiles(block):
+        for rows, K in self.feature_rows(block):
             scores = np.empty(len(K))
             change = np.empty(len(K))
             span_scores(K, a, scores)
@@ -170,7 +171,7 @@ class SpanQuery:
     def chances(self, block: RowBlock, a: Array) -> tuple[Array, ...]:
         """Return every row's dual variable |u| at ``a``, or a tiny value for rows without one, in a tuple."""
         chances = np.empty(len(block))
-        for rows, K in self._tiles(block):
+        for rows, K in self.feature_rows(block):
             y = block.y[rows]
             weight = block.weight[rows]
             scores = np.empty(len(K))
@@ -205,7 +206,7 @@ class SpanQuery:
         """
         held = list[tuple[Array, Array, Array]]()
         count = 0
-        for rows, K in self._tiles(block):
+        for rows, K in self.feature_rows(block):
             span_scores(K, a, scores[rows])
             curvature = self.loss.evaluate(scores[rows], block.y[rows], block.weight[rows])[2]
             active = np.flatnonzero(curvature)
@@ -217,12 +218,18 @@ class SpanQuery:
                 held = []
                 count = 0
 
-    def fill(self, block: RowBlock) -> None:
-        """Compute the kernel values that ``block`` keeps."""
-        assert block.values is not None
-        for start in range(0, len(block), self.tile_rows):
-            rows = slice(start, min(len(block), start + self.tile_rows))
-            self.tile(self.read(block, rows), block.values[rows])
+    def kept(self, blocks: list[RowBlock], step: int, threads: int) -> list[RowBlock]:
+        """Return blocks of rows in memory that keep their kernel values, computed ``step`` rows at a time."""
+        values = np.empty((sum(map(len, blocks)), self.r), self.dtype)
+
+        def fill(block: RowBlock) -> RowBlock:
+            own = values[block.first : block.first + len(block)]
+            for start in range(0, len(block), step):
+                rows = slice(start, min(len(block), start + step))
+                self.tile(self.read(block, rows), own[rows])
+            return replace(block, values=own)
+
+        return run_threads(fill, blocks, threads, "kernel values")
 
     def _add_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
@@ -249,17 +256,13 @@ class SpanQuery:
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, None if out is None else out[: len(X)])
 
-    def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values (m, r) of the rows of a block, a bounded number at a time, with their places."""
-        return self._tiles(block)
-
-    def _tiles(
+    def feature_rows(
         self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
     ) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``.
+        """Yield kernel values (m, r) of a bounded number of rows, in the same memory; kept ones at once if ``whole``.
 
-        Values are computed in the tiles that could be kept, since BLAS rounds by place in a tile. A tile is left out if
-        ``wanted`` (n,) is zero in all of its rows.
+        With them come the rows' places in the block. Values are computed in the tiles that could be kept, since BLAS
+        rounds by place in a tile. A tile is left out if ``wanted`` (n,) is zero in all of its rows.
         """
         n = len(block)
         kept = block.values
@@ -283,6 +286,15 @@ def drawn_bytes(d: int, itemsize: int) -> int:
     return itemsize * d + 24
 
 
+def row_blocks(rows: Any, y: Array, weight: Array) -> list[RowBlock]:
+    """Return a block for each group that rows in memory are summed in."""
+    n = len(rows)
+    groups = group_count(n)
+    bounds = pairwise(n * g // groups for g in range(groups + 1))
+    return [RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a) for a, b in bounds]
+
+
 def group_count(n: int) -> int:
     """Return the number of groups that ``n`` rows in memory are summed in, a power of two."""
-    return min(MOST_GROUPS, 1 << max(n // GROUP_ROWS, 1).bit_length() - 1)
+    # of fewer rows than two blocks, a call takes longer than their sum
+    return min(MOST_GROUPS, 1 << max(n // (2 * BLOCK), 1).bit_length() - 1)

@@ -31,10 +31,7 @@ from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import (
-    SpanQuery,
-    SpanSums,
-)
+from dask_odm.methods.landmark.query import SpanQuery, SpanSums
 from dask_odm.methods.landmark.solver import (
     FIRST_STRIDE,
     LandmarkState,
@@ -142,9 +139,10 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
 
 def first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
-    by_support = _by_support(fit, count, seen.data.rows)
-    drawn = -(-count // FIRST_STRIDE) if by_support else count
-    return drawn_landmarks(seen, drawn, "uniform" if fit.own.choice == "support" else fit.own.choice, fit)
+    if fit.own.choice != "support":
+        return drawn_landmarks(seen, count, fit.own.choice, fit)
+    few = count < seen.data.rows  # else every row is a landmark
+    return drawn_landmarks(seen, -(-count // FIRST_STRIDE) if few else count, "uniform", fit)
 
 
 def drawn_landmarks(seen: KernelData, count: int, method: str, fit: ODMFit) -> Landmarks:
@@ -178,11 +176,6 @@ def landmarks_of_last(
     return landmarks, np.array([carried_over(known, a, landmarks) for a in last.coefficients[:, there]])
 
 
-def _by_support(fit: ODMFit, count: int, n: int) -> bool:
-    """Return whether further landmarks are drawn by the dual variables of a first solution; not if every row is one."""
-    return fit.own.choice == "support" and count < n
-
-
 def _solve(
     seen: KernelData, chosen: Landmarks, known: Array | None, count: int, memory: int, fit: ODMFit, clock: StepClock
 ) -> tuple[Landmarks, PrimalSolution[SpanSums], SpanProblem]:
@@ -201,7 +194,7 @@ def _solve(
     resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState)
     landmarks = chosen
     start = np.zeros(len(chosen)) if known is None else known
-    by_support = known is None and _by_support(fit, count, n)
+    by_support = known is None and fit.own.choice == "support" and count < n
     if by_support or (known is None and resume is None and 2 * size < n):
         few = chosen
         if not by_support:

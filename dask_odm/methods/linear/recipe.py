@@ -21,15 +21,7 @@ from dask_odm.learning.training.recipe import Trained, finish_weights, reported_
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, linear_leverages
-from dask_odm.methods.linear.routes import (
-    forms_hessian,
-    read_sparsely,
-    scaling_asked_for,
-    solve_in_span,
-    solve_thin,
-    span_of_few_rows,
-    thin_problem,
-)
+from dask_odm.methods.linear import routes
 from dask_odm.methods.linear.solver import NewtonState, solve_newton
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
@@ -41,11 +33,11 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     """Train in the weights of the features."""
     if fit.lams and fit.run.checkpoint is not None:
         raise InputError("lam_path has no checkpoint; set checkpoint to None.")
-    features = FeatureMap(data.features, fit.kernel.bias, scaling_asked_for(data, fit))
-    data = read_sparsely(data, fit)
+    features = FeatureMap(data.features, fit.kernel.bias, routes.scaling_asked_for(data, fit))
+    data = routes.read_sparsely(data, fit)
     passes = data.passes(features.k)
     problem = PrimalProblem(features, fit.loss(data), passes)
-    exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else forms_hessian(data, fit)
+    exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else routes.forms_hessian(data, fit)
     if data.X is not None:
         left_out = LEFT_OUT_BYTES * data.rows if fit.loo else 0
         blocks = CPU_COUNT * block_bytes(data.features, data.X)
@@ -76,18 +68,18 @@ def _solve_path(
     problem: PrimalProblem, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None
 ) -> Trained:
     """Solve for the settings' λ, or for each λ of a path from the solution before, and return the model."""
-    span = span_of_few_rows(features, data, fit)
-    thin = None if span is not None else thin_problem(features, data, fit)
+    few = routes.FewRows.of(features, data, fit)
+    thin = None if few is not None else routes.thin_problem(features, data, fit)
     resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
     require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
 
     def solved(own: ODMFit, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
         """Solve from ``w`` (k,), whose sums ``start`` may be known; first by a cheaper route if one suits the rows."""
         ahead: PrimalSolution[Any] | None = None
-        if span is not None and resume is None:
-            ahead = solve_in_span(span, own, data)
+        if few is not None and resume is None:
+            ahead = few.solve(own, data)
         elif thin is not None:
-            ahead = solve_thin(thin.with_lam(own.odm.lam), w, own)
+            ahead = routes.solve_thin(thin.with_lam(own.odm.lam), w, own)
         if ahead is not None and ahead.converged:
             return ahead
         return solve_newton(

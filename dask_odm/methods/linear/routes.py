@@ -5,41 +5,33 @@ forms it. Otherwise steps need products alone: Newton's by conjugate gradients o
 dual coordinate descent, since such rows have little in common. Machines of many classes, one against the rest, over
 text (many features, few of them in each row) are learned in joint sweeps of dual descent.
 
-Far fewer rows than features are solved by their Gram matrix: by dual descent, and if that is slow by Newton in as many
-weights as rows (Gram or kernel-trick reduction, `RowSpan`).
+Far fewer rows than features are solved by their Gram matrix, like a kernel's (Gram or kernel-trick reduction,
+`FewRows`).
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
-from scipy.linalg import lapack, solve_triangular
 from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, row_groups
+from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
+from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import (
-    Machines,
-    Trained,
-    finish_weights,
-    report_step,
-    reported_after,
-    rescaling_advised,
-)
+from dask_odm.learning.training.recipe import Machines, Trained, finish_weights, report_step, rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.linear.sparse_solvers import descend_machines, descend_rows
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
@@ -98,7 +90,7 @@ def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[N
     image = problem.image(dual)
     share = float(w @ image) / max(float(image @ image), np.finfo(float).tiny)
     start = (share * image, share * dual) if share > 0 else None
-    return descend_rows(problem, settings, report_step, start=start, faces=True)[0]
+    return descend_rows(problem, settings, report_step, start=start)[0]
 
 
 def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
@@ -158,50 +150,6 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     return joined(trained, 0, joined_attributes)
 
 
-@dataclass(frozen=True, eq=False)
-class RowSpan:
-    """Coordinates of the rows in the span of the rows, and the map back to weights.
-
-    The minimiser of ``½‖w‖² + Σ loss_i(w·φ_i)`` lies in the span of the rows φ. Let Q (r, k) be an orthonormal basis of
-    it and ``Φ = C Q``. Then the problem is the same one in ``z = Q w`` over rows C (n, r), with the same P and gap, and
-    with r ≤ n weights instead of k. Pivoted Cholesky of the Gram matrix ``Φ Φᵀ`` gives C. The r rows that it chose give
-    Q, which is not formed.
-
-    ``block`` (n, d) are all rows as `FeatureMap.block` returns them, and ``gram`` (n, n) is their Gram matrix.
-    """
-
-    features: FeatureMap
-    block: Any
-    gram: Array
-
-    @classmethod
-    def of(cls, features: FeatureMap, X: Any) -> RowSpan:
-        """Reduce raw rows ``X`` (n, d), dense or CSR; the Gram matrix is summed in float64."""
-        block = features.block(X)
-        return cls(features, block, _gram(features, block))
-
-    @cached_property
-    def _factored(self) -> tuple[Array, Array]:
-        """The Gram matrix' lower Cholesky factor (n, r), and the order of the rows in it: the first r span all."""
-        factor, pivots, rank, _ = lapack.dpstrf(self.gram, lower=1)
-        return np.tril(factor)[:, :rank], pivots - 1
-
-    @cached_property
-    def coordinates(self) -> Array:
-        """C (n, r)."""
-        factor, order = self._factored
-        coordinates = np.empty_like(factor, order="C")
-        coordinates[order] = factor
-        return coordinates
-
-    def weights(self, z: Array) -> Array:
-        """Return ``w = Qᵀ z``, float64 (k,)."""
-        factor, order = self._factored
-        a = np.zeros(len(self.gram))
-        a[order[: len(z)]] = solve_triangular(factor[: len(z)], z, trans="T", lower=True, check_finite=False)
-        return self.features.weighted_sum(self.block, a)
-
-
 def _gram(features: FeatureMap, block: Any) -> Array:
     """Return ``Φ Φᵀ``, constant feature included; sparse rows stay sparse, with the shift subtracted afterwards."""
     if not issparse(block):
@@ -218,48 +166,47 @@ def _gram(features: FeatureMap, block: Any) -> Array:
     return products - along[:, None] - along[None, :] + float((shift * factor) @ (shift * factor)) + features.bias
 
 
-def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
-    """Return the Gram reduction of rows in memory that are far fewer than features, or None if it is no gain.
+@dataclass(frozen=True, eq=False)
+class FewRows:
+    """Rows in memory, far fewer than features: ``block`` (n, d) of `FeatureMap.block`, and their Gram matrix (n, n)."""
 
-    Sparse rows are reduced only if they are scaled. Their products are cheap, but scaling inflates rare features, which
-    would take thousands of products.
-    """
-    # with fewer than 512 features, the Hessian costs little
-    few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
-    X = data.X
-    if not few or X is None or fit.start is not None:
-        return None
-    if issparse(X) and features.scaling is None:
-        return None
-    n = data.rows
-    copies = 0 if issparse(X) else n * features.d * (8 + (0 if features.scaling is None else X.dtype.itemsize))
-    # the Gram matrix of rows in float64; its factor and coordinates, and Newton in these with a few Hessians
-    needed = copies + 8 * n * n * (8 + row_groups(n))
-    return RowSpan.of(features, X) if needed <= data.cluster.memory else None
+    features: FeatureMap
+    block: Any
+    gram: Array
 
+    @classmethod
+    def of(cls, features: FeatureMap, data: TrainingData, fit: ODMFit) -> FewRows | None:
+        """Compute the Gram matrix, summed in float64, or return None if it is no gain.
 
-def solve_in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
-    """Solve from zero in float64, by the Gram matrix; return the optimum as weights (k,)."""
-    settings = replace(fit.solver, tol=0.1 * fit.solver.tol)  # rows in float32 lack the digits of their Gram matrix
-    by_gram = GramPrimal(FeatureMap(len(span.gram), 0.0), fit.loss(data), span.gram, *data.columns())
-    ahead, dual = descend_rows(by_gram, settings, report_step)
-    if ahead.converged:
-        # the gap of these dual variables by the rows themselves: that of Newton's is that of far better weights
-        w = span.features.weighted_sum(span.block, dual)
-        scores = np.asarray(span.features.scores(span.block, w), dtype=np.float64)
-        primal = 0.5 * float(w @ w) + by_gram.losses(scores)[0]
-        gap = by_gram.gap(scores, dual) / primal
-        history = [*ahead.history[:-1], ahead.history[-1] | {"gap": gap, "objective": primal}]
-        return replace(ahead, x=w, primal=primal, gap=gap, history=history, converged=gap <= fit.solver.tol)
-    rows = span.coordinates
-    features = FeatureMap(rows.shape[1], 0.0)
-    found = solve_newton(
-        PrimalProblem.over_rows(features, fit.loss(data), rows, *data.columns(), CPU_COUNT),
-        rows.T @ dual,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        exact=True,
-        double_precision=True,
-        on_step=reported_after(ahead),
-    ).after(ahead)
-    return replace(found, x=span.weights(found.x), sums=None, converged=False)
+        Sparse rows have one only if they are scaled. Their products are cheap, but scaling inflates rare features,
+        which would take thousands of products.
+        """
+        # with fewer than 512 features, the Hessian costs little
+        few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
+        X = data.X
+        if not few or X is None or fit.start is not None:
+            return None
+        if issparse(X) and features.scaling is None:
+            return None
+        n = data.rows
+        copies = 0 if issparse(X) else n * features.d * (8 + (0 if features.scaling is None else X.dtype.itemsize))
+        # the Gram matrix of rows in float64, what it is made of, and that of the active rows
+        if copies + 8 * 8 * n * n > data.cluster.memory:
+            return None
+        block = features.block(X)
+        return cls(features, block, _gram(features, block))
+
+    def solve(self, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
+        """Solve by the Gram matrix; return the optimum as weights (k,), with their gap by the rows themselves."""
+        _, y, weight = data.taking_part
+        losses = fit.row_losses(y, weight)
+        # rows in float32 lack the digits of their Gram matrix
+        found = solve_gram(losses, self.gram, replace(fit.solver, tol=0.1 * fit.solver.tol))
+        w = self.features.weighted_sum(self.block, found.coefficients)
+        margins = losses.y * self.features.scores(self.block, w)
+        primal = 0.5 * float(w @ w) + float(losses.losses(margins).sum())
+        gap = float(losses.row_gaps(losses.y * found.coefficients, margins).sum()) / primal
+        history = [*found.history[:-1], found.history[-1] | {"gap": gap, "objective": primal}]
+        for record in history:
+            report_step(record)
+        return PrimalSolution(w, primal, gap, gap <= fit.solver.tol, history, len(history) - 1)

@@ -211,13 +211,7 @@ class UpdatedProblem(PrimalProblem):
 
     @classmethod
     def of_rows(
-        cls,
-        features: FeatureMap,
-        loss: BandLoss | ResidualLoss,
-        X: Any,
-        y: Array,
-        weight: Array,
-        threads: int = 1,
+        cls, features: FeatureMap, loss: BandLoss | ResidualLoss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> UpdatedProblem:
         """Build the problem like `over_rows`, in fewer and larger blocks."""
         most = 4  # groups of at least 1,000 rows: each has a Hessian to be added

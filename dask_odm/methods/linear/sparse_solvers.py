@@ -116,7 +116,7 @@ def _alone(
     own = replace(problem, y=mine.astype(problem.y.dtype), threads=1)  # other threads have their own machines
     solver = replace(solver, max_iter=10 * solver.max_iter)
     start = ahead.x.copy(), np.where(mine, dual, -dual)
-    return descend_rows(own, solver, start=start, faces=True)[0].after(ahead)
+    return descend_rows(own, solver, start=start)[0].after(ahead)
 
 
 def descend_rows(
@@ -125,13 +125,12 @@ def descend_rows(
     on_step: OnStep = lambda record: None,
     *,
     start: tuple[Array, Array] | None = None,
-    faces: bool = False,
 ) -> tuple[PrimalSolution[None], Array]:
     """Minimise P in up to ``settings.max_iter`` sweeps over unscaled rows; also return dual variables (n,).
 
     ``start`` are weights (k,) and the dual variables that they belong to; zeros without it. Most rows of text never
-    have a dual variable, and rarely get one: only one sweep in `SWEEPS` visits rows without. Descent is slow if
-    `SWEEPS` sweeps leave more than half of the gap. It then ends, or with ``faces`` goes on after a step in a face.
+    have a dual variable, and rarely get one: only one sweep in `SWEEPS` visits rows without. If `SWEEPS` sweeps leave
+    more than half of the gap, descent goes on after a step in a face.
     """
     log = StepLog(on_step)
     rng = np.random.default_rng(settings.seed)
@@ -154,13 +153,13 @@ def descend_rows(
                 problem.sweep(stiffness, norms, rng.permutation(rows), w, dual)
                 sweeps += 1
             scores = problem.scores(w)
-            primal = problem.half_norm(w, dual) + problem.losses(scores)[0]
+            primal = 0.5 * float(w @ w) + problem.losses(scores)[0]
             gap = problem.gap(scores, dual) / primal
             log.add(gap, primal, passes + sweeps + len(log.history) + 1)
             if gap <= settings.tol or sweeps >= settings.max_iter:
                 break
         slow = gap > 0.5 * before
-        if gap <= settings.tol or (slow and not faces) or sweeps >= settings.max_iter:
+        if gap <= settings.tol or sweeps >= settings.max_iter:
             break
     log.settle()
     return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps), dual
@@ -199,7 +198,7 @@ def _step_in_face(problem: SparsePrimal, stiffness: Array, norms: Array, w: Arra
         first, second = conjugate(y * (own + step * x))
         return inner + step * norm + float(first @ (y * x)), norm + float(second @ x**2)
 
-    step = 1.0 if look(1.0)[0] <= 0 else slope_root(look, 1.0, 1e-2, 40)
+    step = slope_root(look, 1e-2)
     dual[index] += step * x
     return w + step * d, (2 * products + 2) * len(index) / len(dual)
 

@@ -41,7 +41,7 @@ from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.exact.states import ExactSolution
-from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import PairValues, descend_pair
 from dask_odm.models.pair_model import PairModel
@@ -55,13 +55,10 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
 
     Sparse rows whose products are no sparse ones are made dense if that takes little memory.
     """
-    if fit.loo or not isinstance(data, MemoryData):
+    if not isinstance(data, MemoryData):
         return False
-    if (
-        issparse(data.X)
-        and not data.stays_sparse
-        and data.rows * data.features * data.dtype.itemsize > AUTO.dense_bytes
-    ):
+    made_dense = issparse(data.X) and not data.stays_sparse
+    if made_dense and data.rows * data.features * data.dtype.itemsize > AUTO.dense_bytes:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -73,7 +70,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
 
     With ``at_rest``, rows may be shifted so that most values are 0, which is quicker; the model has that scaling.
     """
-    if not pairs or not suits_pairs(data, fit):
+    if not pairs or fit.loo or not suits_pairs(data, fit):
         return None
     assert isinstance(data, MemoryData)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
@@ -144,7 +141,7 @@ class _Pairs:
         self.odm = fit.odm
         self.settings = fit.solver
         if len(scaled) <= LIMITS.rounding_rows:  # of all classes, of which there may be thousands of pairs
-            self.settings = replace(fit.solver, tol=min(fit.solver.tol, ROUNDING_GAP))
+            self.settings = replace(fit.solver, tol=min(fit.solver.tol, LIMITS.rounding_gap))
         self.tol = fit.solver.tol
         self.kernel = replace(seen.kernel, bias=0.0)
         self.bias = seen.kernel.bias

@@ -196,18 +196,9 @@ def stiffest_of(parts: Iterable[tuple[Any, Array, Array]], loss: BandLoss, featu
 
 @compiled
 def take_steps(
-    X: Array,
-    codes: Array,
-    weight: Array,
-    order: Array,
-    w: Array,
-    snapshot: Array,
-    drift: Array,
-    stiffness: Array,
-    band: Array,
-    constant: float,
-    step: float,
-) -> None:
+    X: Array, codes: Array, weight: Array, order: Array, w: Array, snapshot: Array, drift: Array, stiffness: Array,
+    band: Array, constant: float, step: float,
+) -> None:  # fmt: skip
     """Take one step for each row of ``order``, changing ``w`` (k,) in place.
 
     ``drift`` is η v, ``stiffness`` n times the loss's, and ``step`` η. The constant feature, if k > d, is last.

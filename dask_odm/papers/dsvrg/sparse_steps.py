@@ -100,20 +100,9 @@ def _write_out(table: Array, shift: Array, numbers: Array) -> None:
 
 @compiled
 def _take_steps(
-    data: Array,
-    indices: Array,
-    indptr: Array,
-    codes: Array,
-    weight: Array,
-    order: Array,
-    table: Array,
-    shift: Array,
-    numbers: Array,
-    stiffness: Array,
-    band: Array,
-    constant: float,
-    step: float,
-) -> None:
+    data: Array, indices: Array, indptr: Array, codes: Array, weight: Array, order: Array, table: Array, shift: Array,
+    numbers: Array, stiffness: Array, band: Array, constant: float, step: float,
+) -> None:  # fmt: skip
     """Take one step for each row of ``order``, changing ``table`` (d, 4) and ``numbers`` (10,) in place.
 
     The columns of the table are u, v, the snapshot and the factors of the features. ``stiffness`` is n times the

@@ -46,13 +46,7 @@ from dask_odm.papers.mdd.exchange import Attributes, Exchanged, run_exchange
 from dask_odm.papers.mdd.fixed_point import ShardSystem
 from dask_odm.papers.mdd.kept_moments import KeptMoments
 from dask_odm.papers.mdd.least_squares import learn
-from dask_odm.papers.mdd.moments import (
-    ORIGIN_ROWS,
-    Embedding,
-    MomentQuery,
-    centred,
-    point_near,
-)
+from dask_odm.papers.mdd.moments import ORIGIN_ROWS, Embedding, MomentQuery, centred, point_near
 from dask_odm.papers.mdd.settings import CONSENSUS, MDDFit
 from dask_odm.papers.mdd.sum_tree import MomentSums
 from dask_odm.papers.mdd.workers import hold_shard

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.learning.solution import OnStep, Record, StepClock
 from dask_odm.typing import Array
+
+if TYPE_CHECKING:
+    from dask_odm.papers.mixing.workers import ShardRounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,23 +145,6 @@ class Mixing:
         return Centre(moments.mean, precision, half_beta)
 
 
-class MixingProblem(Protocol):
-    """The sums that parameter mixing needs of shards; their rows stay with the problem.
-
-    There are ``shards`` of ``k`` weights each. ``present`` (k,) counts the shards that have each feature.
-    """
-
-    shards: int
-    k: int
-    present: Array
-
-    def walk(self, w: Array, epoch: int) -> Moments:
-        """Make a pass of every shard from ``w``. The problem keeps the w that each ends with."""
-
-    def mix(self, centre: Centre) -> Mixture:
-        """Mix the weights that the shards' passes ended with."""
-
-
 @dataclass(frozen=True, eq=False)
 class MixingState:
     """The state at the start of an epoch, which is the checkpoint.
@@ -173,7 +159,7 @@ class MixingState:
 
 
 def mix_parameters(
-    problem: MixingProblem,
+    problem: ShardRounds,
     mixing: Mixing,
     max_iter: int,
     resume: MixingState | None = None,

@@ -123,10 +123,11 @@ class GroupOfShards:
 
 
 class ShardRounds:
-    """A `dask_odm.papers.mixing.solver.MixingProblem` over a cluster's workers, or threads of this process.
+    """The sums that parameter mixing needs of shards, whose rows stay with workers, or threads of this process.
 
-    The partitions are the shards. ``constant`` adds a constant feature of 1. ``scratch`` is a folder that all workers
-    see, for checkpoints of the rounds. ``rows`` (M, 2) counts each shard's negative and positive rows.
+    The partitions are the ``shards``, of ``k`` weights each. ``constant`` adds a constant feature of 1. ``scratch`` is
+    a folder that all workers see, for checkpoints of the rounds. ``present`` (k,) counts the shards that have each
+    feature, and ``rows`` (M, 2) each shard's negative and positive rows.
     """
 
     def __init__(
@@ -152,9 +153,11 @@ class ShardRounds:
         self.rows = np.concatenate(rows)
 
     def walk(self, w: Array, epoch: int) -> Moments:
+        """Make a pass of every shard from ``w``. The shards keep the w that each ends with."""
         return self._rounds.ask(GroupOfShards.walk, (w, epoch), summed=True)
 
     def mix(self, centre: Centre) -> Mixture:
+        """Mix the weights that the shards' passes ended with."""
         return self._rounds.read(GroupOfShards.mix, centre, summed=True)
 
     def judge(self, w: Array) -> Array:

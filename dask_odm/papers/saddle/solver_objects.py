@@ -36,10 +36,7 @@ class MNP(SolverObject):
     Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_landmarks": COUNT,
-        "choice": [Registered(RACES)],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_landmarks": COUNT, "choice": [Registered(RACES)]}
 
     n_landmarks: int = 1000
     _: KW_ONLY
@@ -66,10 +63,7 @@ class Saddle(SolverObject):
     Jin, Huang, Li: *SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms*, 2017.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "block_size": COUNT_OR_NONE,
-        "n_clients": COUNT_OR_NONE,
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"block_size": COUNT_OR_NONE, "n_clients": COUNT_OR_NONE}
 
     block_size: int | None = None
     _: KW_ONLY

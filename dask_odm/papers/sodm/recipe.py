@@ -42,7 +42,7 @@ from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
-from dask_odm.learning.problem.products import Purpose, scores_of
+from dask_odm.learning.problem.products import CHUNK_BYTES, Purpose, scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -60,7 +60,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
-from dask_odm.methods.exact.memory import FREED_BYTES, solve_bytes
+from dask_odm.methods.exact.memory import solve_bytes
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.odm_fit import ODMFit, has_partitions
 from dask_odm.models.cell_model import ClusterModel
@@ -163,7 +163,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule) -> Trained:
     with seen.partitions(dealt) as rows:
         if data.in_memory and seen.kernel.name != "linear":
             shape = Shape(seen.kernel, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
-            freed = min(FREED_BYTES, shape.rows)  # by the solve before
+            freed = min(CHUNK_BYTES, shape.rows)  # by the solve before
             needed = shape.rows + predicting_bytes(shape, data.rows) + freed
             rows.cluster.require(needed, 1, f"A model of up to {data.rows} rows", MODEL_ADVICE)
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)

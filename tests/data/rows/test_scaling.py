@@ -113,8 +113,8 @@ def test_features_at_rest_become_zero(method):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_matrix_turns_scaled_rows_one_by_one_and_is_kept_in_files(tmp_path, dtype):
-    X = rows(dtype)
-    matrix = np.random.default_rng(1).normal(size=(4, 4))
+    X = rows(dtype)[:, [0, 1, 2, 3, 0]]
+    matrix = np.random.default_rng(1).normal(size=(5, 5))
     matrix += matrix.T
     affine = Scaling.from_statistics(statistics(X), "standard", centre=True)
     scaling = affine.stretched(Stretch(matrix))
@@ -125,7 +125,7 @@ def test_a_matrix_turns_scaled_rows_one_by_one_and_is_kept_in_files(tmp_path, dt
     np.testing.assert_array_equal(load_scaling(str(tmp_path / "s.npy"))(X), found)
     np.testing.assert_array_equal(Scaling.of_arrays(scaling.arrays())(X), found)
     assert (np.abs(found) <= scaling.farthest(statistics(X)) * 1.0001).all()
-    with pytest.raises(ValueError, match=r"metric of shape \(3, 4\) for 4 features"):
+    with pytest.raises(ValueError, match=r"metric of shape \(3, 5\) for 5 features"):
         Scaling.of_arrays(scaling.arrays() | {"metric": matrix[:3]})
 
 

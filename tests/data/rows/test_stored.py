@@ -53,7 +53,7 @@ class Shuffle:
         planned = StoredPartitions.plan(self.folder, self.store, counts, y_type=self.labelling.y_type)
         if self.chunk_rows is None:
             return planned
-        return StoredPartitions(self.folder, FEATURES, planned.type_name, counts, self.chunk_rows, planned.y_type)
+        return StoredPartitions(self.folder, FEATURES, planned.dtype, counts, self.chunk_rows, planned.y_type)
 
     def run(self, order: list[int] | None = None, times: int = 1) -> StoredPartitions:
         """Row r of stratum s is dealt to partition (r + s) modulo the number of them, and placed last first."""
@@ -172,7 +172,7 @@ def test_a_scratch_folder_that_is_gone_is_not_made_again(tmp_path):
 
 
 def test_a_partition_without_rows(tmp_path):
-    p = StoredPartitions(str(tmp_path), FEATURES, "float32", (0, 2), 4)
+    p = StoredPartitions(str(tmp_path), FEATURES, np.dtype(np.float32), (0, 2), 4)
     assert [a.shape for a in read_all(p, 0, 1)] == [(0, FEATURES), (0,), (0,), (0,)]
 
 

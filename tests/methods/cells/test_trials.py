@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import dask
 import numpy as np
 import pytest
@@ -113,11 +115,9 @@ def test_a_search_goes_on_in_cells_with_a_metric_of_all_kernels(monkeypatch):
 def test_cells_try_larger_gammas_than_landmarks():
     X, y = mixed_on_one_side(200)
     data = MemoryData.of(FitRun(3), X, y, np.ones(len(y)), (1.0, 1.0))
-    given = dict.fromkeys(("gammas", "lams", "upsilons", "thetas"))
+    fit = SimpleNamespace(kernel=CHOICE, **dict.fromkeys(("gammas", "lams", "upsilons", "thetas", "landmarks")))
     views = (View("rbf", "minmax"),)
-    (over_landmarks,), (of_cells,) = (
-        axes_of(data, CHOICE, views, in_cells=in_cells, **given).gammas for in_cells in (False, True)
-    )
+    (over_landmarks,), (of_cells,) = (axes_of(fit, data, views, in_cells=in_cells).gammas for in_cells in (False, True))
     assert set(over_landmarks) < set(of_cells)
     assert max(of_cells) == 8 * max(over_landmarks)
 

@@ -118,7 +118,7 @@ def test_goes_on_in_float64_from_a_state_that_was_reached_with_a_matrix_in_float
     reached = next(state for state in states(None)[1] if len(state.history) > 1)
     assert not reached.double
     assert not reached.slow, "its next step asks landmarks"
-    whole, later = states(reached.changed(double_since=len(reached.history), certified_gap=4.0))
+    whole, later = states(replace(reached, double_since=len(reached.history), certified_gap=4.0))
     assert_certified(p, whole, 1e-7)
     assert all(state.double for state in later)
     for state in later[:3]:

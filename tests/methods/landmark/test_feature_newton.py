@@ -1,4 +1,4 @@
-"""Newton's method over Nyström features in memory: machines of few active rows, whatever λ is."""
+"""Newton's method over Nyström features in memory: few steps, whatever λ is."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ def machine(n: int, lam: float, dtype: type) -> tuple[FeatureNewton, np.ndarray]
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("lam", [1.0, 1e3, 1e7])
-@pytest.mark.parametrize("n", [12, 50])  # fewer active rows than features, and more
+@pytest.mark.parametrize("n", [12, 50, 200])  # fewer active rows than features, more, and ten times as many
 def test_its_gradient_vanishes(n, lam, dtype):
     newton, X = machine(n, lam, dtype)
     found = newton.solve(np.zeros(20), 1e-8, 30)
-    assert found is not None
     assert found.converged
     margins = newton.losses.y * (X @ found.x)
     primal = 0.5 * found.x @ found.x + newton.losses.losses(margins).sum()
@@ -41,7 +40,6 @@ def test_errors_of_features_enlarge_the_gap():
     newton, _ = machine(50, 1e3, np.float32)
     wrong = FeatureNewton(newton.blocks, newton.losses, np.full((1, 20), 1e-4))
     found = wrong.solve(np.zeros(20), 1e-8, 30)
-    assert found is not None
     assert found.gap > 1e-6
     assert not found.converged
 
@@ -51,14 +49,8 @@ def test_no_row_is_active_at_first():
         [np.ones((3, 1))], RowLosses(ODMSettings(10.0, 0.3, 0.2), np.ones(3), np.ones(3)), np.empty((0, 1))
     )
     found = newton.solve(np.ones(1), 1e-8, 30)
-    assert found is not None
     assert found.converged
     assert found.x[0] < 0.8
-
-
-def test_very_many_active_rows_are_left_to_lockstep():
-    newton, _ = machine(200, 1e3, np.float32)
-    assert newton.solve(np.zeros(20), 1e-8, 30) is None
 
 
 @pytest.fixture(scope="module")

@@ -110,7 +110,7 @@ def test_a_feature_of_a_single_shard_does_not_count(ends):
 
 @dataclass(eq=False)
 class SlowShards:
-    """A `MixingProblem` over arrays, which also keeps what each shard's passes counted, and the weights."""
+    """Shards that are arrays, asked as `ShardRounds` are; they keep what each pass counted, and the weights."""
 
     shards_rows: list[tuple[np.ndarray, np.ndarray]]
     rule: LocalRule
