@@ -69,14 +69,10 @@ def predict(
     if out == STDOUT:
         return
     result = {"path": location_of(out), "rows": count, "seconds": seconds()}
-    said = (
-        {"probabilities": "rows of probabilities", "sets": "sets of classes"}.get(what, what)
-        if hasattr(loaded, "classes_")
-        else "intervals"
-        if what == "sets"
-        else "predictions"
-    )
-    emit(as_json, result, f"{printable(out)}: {count} {said}, {result['seconds']:.2f} s")
+    said = {"probabilities": "rows of probabilities", "sets": "sets of classes"}
+    if not hasattr(loaded, "classes_"):
+        said = {"labels": "predictions", "sets": "intervals"}
+    emit(as_json, result, f"{printable(out)}: {count} {said.get(what, what)}, {result['seconds']:.2f} s")
 
 
 @click.command()

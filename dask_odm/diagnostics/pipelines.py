@@ -54,9 +54,9 @@ class Steps:
     def named(self, X: Any) -> Any:
         """Return rows to prepare as an array, or as a frame if the first step was fitted on one."""
         rows = np.asarray(X) if isinstance(X, list) else X
-        return (
-            pd.DataFrame(rows, columns=self.names) if self.names is not None and isinstance(rows, np.ndarray) else rows
-        )
+        if self.names is None or not isinstance(rows, np.ndarray):
+            return rows
+        return pd.DataFrame(rows, columns=self.names)
 
     def pipeline(self, model: Any) -> Pipeline:
         """Return a pipeline of these steps that ends with a model, both fitted."""

@@ -62,8 +62,6 @@ class ODMClassifier(MachineParameters, ODMEstimator):
 
     Attributes
     ----------
-    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
-        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
         Coefficients ``y_i s_i``. Two classes give one machine, whose positive class is ``classes_[1]``. More classes
         give one machine per class, in which this class is positive, or one per pair (0, 1), (0, 2), …, in which the

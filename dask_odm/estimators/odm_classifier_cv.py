@@ -52,7 +52,7 @@ class ODMClassifierCV(SearchParameters, ODMEstimator):
         With ``Cells(settings="each")``, this replaces ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
         ``lam`` (the value for all rows), ``upsilon`` and ``theta`` of every cell, or nan in cells of one class.
         ``best_score_`` is then the mean score of the cells, weighted by their rows.
-    coef_, intercept_, dual_coef_, support_, support_vectors_, loo_decision_function_, loo_score_, probability_link_
+    coef_, intercept_, dual_coef_, loo_decision_function_, loo_score_, probability_link_
         As in `ODMClassifier`, from the last fit.
 
     Examples

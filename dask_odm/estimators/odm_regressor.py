@@ -269,9 +269,8 @@ class ODMRegressor(MachineParameters, RegressionEstimator):
         R² of these predictions.
     conformity_ : ndarray
         What `predict_interval` knows of left-out residuals.
-    support_, support_vectors_, dual_coef_
-        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients. Not for the linear
-        kernel.
+    dual_coef_ : ndarray
+        Coefficients of the rows of ``support_``. Not for the linear kernel.
     coef_, intercept_
         Weights of the features before scaling, for the linear kernel only, and the intercept with the targets' mean,
         an array of those of all cells.

@@ -20,7 +20,7 @@ class ODMRegressorCV(SearchParameters, RegressionEstimator):
     best_params_ : dict
         ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows, ``scale`` if there were several,
         and ``metric``, with its values, if one is better.
-    loo_prediction_, loo_score_, conformity_, support_, support_vectors_, dual_coef_, coef_, intercept_
+    loo_prediction_, loo_score_, conformity_, dual_coef_, coef_, intercept_
         As in `ODMRegressor`, from the last fit.
 
     Examples

@@ -36,10 +36,14 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
     fitted = {name: getattr(estimator, name) for name in estimator._saved if name in vars(estimator)}
     arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
     text = getattr(estimator, "text_recipe_", None)
+    parameters = {}
+    for name, value in estimator.get_params(deep=False).items():
+        with suppress(TypeError):  # of what no file holds, such as callbacks
+            parameters[name] = encode(value)
     attributes = {
         "estimator": type(estimator).__name__,
         "model": model.description(),
-        "parameters": _plain_parameters(estimator),
+        "parameters": parameters,
         "schema": _schema(estimator),
         "fitted": {name: encode(value) for name, value in fitted.items() if name not in arrays},
     }
@@ -47,14 +51,6 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
         attributes |= {"fit": estimator._checkpointed.fit, "seed": estimator._checkpointed.seed}
     words = {} if text is None else {IDF: text.idf}
     write_record(path, "model", {**model.arrays(), **arrays, **words}, attributes, overwrite=overwrite)
-
-
-def _plain_parameters(estimator: Any) -> dict[str, Any]:
-    found = {}
-    for name, value in estimator.get_params(deep=False).items():
-        with suppress(TypeError):
-            found[name] = encode(value)
-    return found
 
 
 def _schema(estimator: Any) -> dict[str, Any]:

@@ -180,6 +180,8 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         λ and scaling of the fit, which "auto" chose if it was to.
     loo_parameters_ : float
         With ``loo``, the effective number of parameters.
+    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
+        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not
         known, as for "landmark" without ``certify``. For several machines, it is the largest gap.

@@ -20,6 +20,8 @@ from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.estimators.search import recipe as search_recipe
 from dask_odm.estimators.search.search_fit import splits_of
 from dask_odm.events import Progress
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.methods import recipes
 from dask_odm.methods.search import samples as search_samples
 from dask_odm.methods.search import trials
 from dask_odm.methods.search.trials import Splits, TrialRows
@@ -368,6 +370,30 @@ def test_large_data_are_tried_whole(monkeypatch):
     assert set(found.cv_results_["iter"]) == {0, 1, 2}
     assert set(found.cv_results_["n_resources"]) == {100, 140, 600}
     assert not hasattr(found, "loo_score_")  # which the last fit was not asked for
+
+
+def test_accuracy_decides_among_settings_that_all_rows_are_tried_with(monkeypatch):
+    monkeypatch.setattr(search_samples, "TUNING", replace(search_samples.TUNING, rows=(100, 140)))
+    for seed in range(5):
+        results = (found := search_of(gammas=None).fit(*rings(600, seed))).cv_results_
+        assert found.best_score_ == results["mean_test_score"][results["iter"] == 2].max()
+
+
+def test_cells_are_tried_with_every_view_where_auto_learns_all_rows_in_cells(monkeypatch):
+    monkeypatch.setattr(recipes, "AUTO", replace(recipes.AUTO, exact_work=0))
+    monkeypatch.setattr(search_recipe, "suits_narrow_cells", lambda *given: "")
+    cells = Choice("cells", "", recipes.RECIPES["cells"])
+    monkeypatch.setattr(search_recipe, "choose_by_trials", lambda choice, data, fit: (cells, fit))
+    found = search_of(kernel="auto", scale="auto").fit(*NOISY)
+    results = found.cv_results_
+    tried = results["iter"] == 4
+    views = set(zip(results["param_kernel"], results["param_scale"], strict=True))
+    assert views == set(zip(results["param_kernel"][tried], results["param_scale"][tried], strict=True))
+    assert len(views) == 5
+    assert len(set(results["param_lam"][tried])) == 1
+    assert tried[found.best_index_]
+    assert found.best_score_ == results["mean_test_score"][tried].max()
+    assert set(search_of(solver="landmark").fit(*NOISY).cv_results_["iter"]) <= {0, 1, 2, 3}
 
 
 def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):

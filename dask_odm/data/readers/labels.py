@@ -53,9 +53,8 @@ class LabelEncoder:
     def encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[Any]:
         """Return codes of labels, int32 of shape (rows,), or the values of real targets, float64, (rows, targets) too.
 
-        Raises InputError, with
-        ``place``, if a label is missing or of a wrong type, there are more than 32767 different ones, or a real target
-        is not finite.
+        Raises InputError, with ``place``, if a label is missing or of a wrong type, there are more than 32767 different
+        ones, or a real target is not finite.
         """
         if labels.ndim > 1:
             if not self._several:

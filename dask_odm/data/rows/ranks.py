@@ -109,10 +109,9 @@ class Ranks:
     @cached_property
     def _lines(self) -> Array:
         """What is read of a knot, side by side: the knot, the distance of the next one, and the level and its rise."""
-        lines = np.zeros((len(self.knots), 4))
-        lines[:, 0], lines[:, 2] = self.knots, self.levels
         with np.errstate(over="ignore"):
-            lines[:-1, 1], lines[:-1, 3] = np.diff(self.knots), np.diff(self.levels)
+            gaps, rises = np.diff(self.knots, append=np.inf), np.diff(self.levels, append=0.0)
+        lines = np.column_stack([self.knots, gaps, self.levels, rises])
         lines[self.bounds[1:] - 1, 1::2] = 1.0, 0.0  # the last knot of a column
         return frozen(lines.ravel())
 
@@ -228,14 +227,13 @@ def _rank_rows(
 ) -> None:
     """Map some rows at a time, a column after the other: 16 of its knots tell which 16 others tell where a value is."""
     count = 512
-    d = X.shape[1]
     x, at = np.empty(count), np.empty(count, np.int64)
     given, searched, of_knots = pointer(X), pointer(tables), pointer(lines)
     for start in range(0, X.shape[0], count):
         rows = min(count, X.shape[0] - start)
-        for j in range(d):
+        for j in range(X.shape[1]):
             for i in range(rows):
-                value = given[(start + i) * d + j]
+                value = given[(start + i) * X.shape[1] + j]
                 some = 16 * _reached(searched, starts[j], value)
                 at[i] = bounds[j] + some + _reached(searched, starts[j] + 16 + some, value)
                 x[i] = value

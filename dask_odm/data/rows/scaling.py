@@ -69,13 +69,10 @@ def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None
 
 @compiled_in_order
 def _turn_rows(X: Array, matrix: Array, out: Array) -> None:
-    """Multiply rows by a matrix, each in float64 and by itself, so that no bit depends on the rows beside it.
-
-    Some rows at a time are columns, so that the compiler adds up a feature of all of them at once.
-    """
+    """Multiply rows by a matrix, each in float64 and by itself, so that no bit depends on the rows beside it."""
     d = matrix.shape[0]
     count = 32
-    columns = np.zeros((d + 3, count))
+    columns = np.zeros((d + 3, count))  # some rows, side by side: vector instructions add up a feature of all at once
     factors = np.zeros(d + 3)
     turned = np.empty(count)
     for start in range(0, X.shape[0], count):

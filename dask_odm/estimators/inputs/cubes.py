@@ -28,7 +28,9 @@ def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_l
     X, y, columns = beside_rows(X, y, {"sample_weight": weight, "groups": groups})
     if model is not None:
         X = with_features_of(X, model)
-    _require_words(X)
+    for d in X.dims:  # models keep those of features
+        if not isinstance(d, str):
+            raise InputError(f"the dimensions of a cube need words as names. Got {d!r}; rename it (X.rename).")
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(X, model) or ())
     if model is not None:
         check_features(model, cube)
@@ -138,10 +140,3 @@ def _named_dimension(X: xr.DataArray, model: Any) -> Hashable | None:
 def _first_of(variable: str, names: list[str]) -> str | None:
     """Return the first of the names of features that a variable of a Dataset holds."""
     return next((name for name in names if name == variable or name.startswith(f"{variable}, ")), None)
-
-
-def _require_words(X: Any) -> None:
-    """Raise InputError if a dimension's name is no word; models keep those of features."""
-    for d in X.dims:
-        if not isinstance(d, str):
-            raise InputError(f"the dimensions of a cube need words as names. Got {d!r}; rename it (X.rename).")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from dask_odm.kernels import KERNELS
 from dask_odm.kernels.named import RBF
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
+from dask_odm.learning.solution import Record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
@@ -31,14 +33,16 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.cells.choosing import share_right
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.metric import learn_metric
 from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
+from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, suits_narrow_cells
 from dask_odm.methods.search.climb import (
     BUDGETS,
+    CELLS,
     COARSE,
     FINE,
     TUNING,
@@ -119,10 +123,14 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         run = replace(fit.run, checkpoint=None, resume=False)
         kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
         cells = replace(fit, first=fit.estimator(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
-        stretches = trials.metrics_of_cells(setting) if kernels else {}
+        stretches = trials.metrics_of_cells(setting, state.history) if kernels else {}
         trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)
         trained.attributes.update(trials.of_metric(setting))
         return trained
+    if trials.takes_cells(setting):
+        state = search.go_on_in_cells()
+        best = search.best
+        setting = Setting.of(state.history[best])
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     trained.attributes.update(
@@ -203,11 +211,12 @@ class _Trials(SampleTrials):
         return self._data if self._in_cells else super()._all_alike
 
     def rows(self, stage: int) -> int:
-        return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
+        return self._data.labelled_rows if stage == CELLS or (stage == WHOLE and self._many) else super().rows(stage)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        if stage == WHOLE and self._many:
-            found = np.array([self._on_all(setting)[:, None] for setting in settings])
+        if stage == CELLS or (stage == WHOLE and self._many):
+            score = self._in_cells_of_trials if stage == CELLS else self._on_all
+            found = np.array([score(setting)[:, None] for setting in settings])
             return np.pad(found, ((0, 0), (0, 0), (0, TUNING.parts)), constant_values=np.nan)
         return super().scores(stage, settings)
 
@@ -259,15 +268,34 @@ class _Trials(SampleTrials):
             units = np.arange(len(left)) if self._groups is None else self._groups
             known &= ~np.isin(units[rows], self._known_units)
         shares = weight[known] if weight.size else np.ones(known.sum())
-        return self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
+        found = self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
+        found[self.decides] = found[0]  # chance moves accuracy little by so many rows, so that it decides (cod-rna)
+        return found
+
+    def _in_cells_of_trials(self, setting: Setting) -> Array:
+        """Return the share of rows that cells have right without having learned from them, as both scores."""
+        return np.full(2, share_right(self._cells, self._data, self._chosen(setting)[1]))
+
+    def takes_cells(self, setting: Setting) -> bool:
+        """Return whether "auto" learns all rows in cells by a setting; views are then compared in trials of cells."""
+        choice, fit = self._chosen(setting)
+        choice = ODM.suited(choice, self._data, fit)
+        if not self._may_take_cells or choice.solver != "landmark":
+            return False
+        self._cells, _ = choose_by_trials(choice, self._data, fit)
+        return bool(self._cells.solver == "cells")
+
+    @property
+    def _may_take_cells(self) -> bool:
+        given = self._fit.cv, self._fit.scorers, self._groups
+        return self._of_classes and self._fit.first.solver == "auto" and all(each is None for each in given)
 
     def narrow_cells(self, setting: Setting, score: float) -> str:
         """Return why cells have to be searched, too, with narrower kernels, or "" if they need not.
 
         ``score`` is the best over landmarks. Cells are searched for accuracy by single rows only, which is compared.
         """
-        given = self._fit.cv, self._fit.scorers, self._groups
-        if not self._of_classes or self._fit.first.solver != "auto" or any(each is not None for each in given):
+        if not self._may_take_cells:
             return ""
         choice, fit = self._chosen(setting)
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
@@ -280,11 +308,15 @@ class _Trials(SampleTrials):
         stretches = self._fit.stretches
         return replace(kernel, metric=stretches.get(setting.scale)) if stretches else kernel
 
-    def metrics_of_cells(self, setting: Setting) -> dict[str | None, Stretch | None]:
+    def metrics_of_cells(self, setting: Setting, history: Sequence[Record]) -> dict[str | None, Stretch | None]:
         """Return the metric of cells for each scaling, learned with the best setting over landmarks.
 
-        Landmarks follow RBF, by which it is learned for every kernel.
+        Landmarks follow RBF, by which it is learned for every kernel, with RBF's best of the last stage.
         """
+        last = max(record["stage"] for record in history)
+        of_rbf = [each for each in history if each["stage"] == last and each["kernel"] == RBF.name]
+        if setting.kernel != RBF.name and of_rbf:
+            setting = Setting.of(max(of_rbf, key=itemgetter("objective")))
         asked = Metric() if self._fit.metric == "auto" else self._fit.metric
         asked = Metric(asked) if isinstance(asked, str) else asked
         scales = dict.fromkeys(view.scale for view in self._views)

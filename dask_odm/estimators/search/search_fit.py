@@ -85,7 +85,7 @@ class SearchParameters(LeftOutScores):
     Attributes
     ----------
     best_score_ : float
-        Score of ``best_params_`` in the last stage of the search: in folds, on the larger sample, or on all rows. With
+        Score of ``best_params_`` in the last stage of the search: in folds, cells, the larger sample, or all rows. With
         several scores, it is the one that decides. The best of many scores of your own is too optimistic for models of
         that stage. The last fit may have more rows and landmarks, and so be better.
     nested_score_ : float

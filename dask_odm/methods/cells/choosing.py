@@ -59,25 +59,56 @@ def gain_of(
     targets, the gain is a share of the loss of their mean. The γ of ``other`` is ``narrower`` times that of
     ``choice``. Raises MemoryLimitError or InputError if a trial cannot be made.
     """
-    seed = data.run.seed
-    most = min(AUTO.trial_rows, sample_rows(data))
-    # twice as many from a store, whose number varies
-    sample = replace(data.sample(2 * most, seed).sample(most, seed).weighed(), whole=data)
-    inside = drawn_rows(sample.kept, sample.rows // AUTO.trial_part, seed)
-    outside = np.delete(np.arange(sample.rows), inside)
-    learned = sample._at(inside)
-    classes = np.empty(0)
-    if not fit.has_real_targets:
-        classes, codes = np.unique(learned.y, return_inverse=True)
-        if len(classes) < 2:
-            return 0.0, 0.0, False
-        y = np.where(codes == 1, 1.0, -1.0) if len(classes) == 2 else codes.astype(np.float64)
-        learned = replace(learned, y=y, factors=(1.0,) * len(classes))
-    X = np.require(sample.X[outside], requirements="C") if isinstance(sample.X, np.ndarray) else sample.X[outside]
+    trial = _Trial(data, fit)
+    if len(trial.classes) == 1:
+        return 0.0, 0.0, False
+    # nobody hears of the steps of a trial
+    of_other, _ = Context().run(trial.right, other, narrower)
+    of_choice, passes = Context().run(trial.right, choice, 1.0)
+    more = (of_other - of_choice) * trial.shares
+    rarer = 1.0 - np.bincount(np.unique(trial.y, return_inverse=True)[1], trial.shares).max()
+    tie = np.abs(more).sum() <= AUTO.agreeing * rarer and passes * (len(trial.classes) - 1) >= AUTO.many_passes
+    return float(more.sum()), float(np.sqrt(more @ more)), bool(tie)  # error of a gain of 0: one row is in doubt
 
-    def right(each: Choice[ODMFit], times: float) -> tuple[Array, float]:
-        """Return which of the other rows a solver gets right, (n,), or minus their loss, and its passes."""
-        trial = _trial_of(each.solver, data, fit, learned.total_weight / data.total_weight)
+
+def share_right(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> float:
+    """Return the share of rows that a trial of a solver gets right; raises as `gain_of`."""
+    trial = _Trial(data, fit)
+    return float(Context().run(trial.right, choice, 1.0)[0] @ trial.shares)
+
+
+class _Trial:
+    """A third of a sample of the rows, from which solvers learn, and the others, which they predict."""
+
+    def __init__(self, data: TrainingData, fit: ODMFit) -> None:
+        self._data = data
+        self._fit = fit
+        seed = data.run.seed
+        most = min(AUTO.trial_rows, sample_rows(data))
+        # twice as many from a store, whose number varies
+        sample = replace(data.sample(2 * most, seed).sample(most, seed).weighed(), whole=data)
+        inside = drawn_rows(sample.kept, sample.rows // AUTO.trial_part, seed)
+        outside = np.delete(np.arange(sample.rows), inside)
+        learned = sample._at(inside)
+        self.classes = np.empty(0)
+        if not fit.has_real_targets:
+            self.classes, codes = np.unique(learned.y, return_inverse=True)
+            y = np.where(codes == 1, 1.0, -1.0) if len(self.classes) == 2 else codes.astype(np.float64)
+            learned = replace(learned, y=y, factors=(1.0,) * len(self.classes))
+        self._learned = learned
+        self._X = (
+            np.require(sample.X[outside], requirements="C") if isinstance(sample.X, np.ndarray) else sample.X[outside]
+        )
+        self.y: Array = sample.y[outside]
+        self.shares: Array = sample.weight[outside] / sample.weight[outside].sum()
+
+    def right(self, each: Choice[ODMFit], times: float) -> tuple[Array, float]:
+        """Return which of the other rows a solver gets right, (n,), or minus their loss, and its passes.
+
+        Its γ is ``times`` that of the fit.
+        """
+        fit, learned, classes = self._fit, self._learned, self.classes
+        trial = _trial_of(each.solver, self._data, fit, learned.total_weight / self._data.total_weight)
         if times != 1.0:
             gamma = times * learned.seen_by(fit.kernel).kernel.parameters()["gamma"]
             trial = replace(trial, kernel=replace(fit.kernel, gamma=gamma))
@@ -86,23 +117,13 @@ def gain_of(
         else:
             trained = each.train(learned, trial)
         with single_threaded_blas:
-            values = finite_values(trained.model.label_values(X, CPU_COUNT))
+            values = finite_values(trained.model.label_values(self._X, CPU_COUNT))
         if fit.has_real_targets:
-            at_mean = np.average(_losses(-sample.y, fit), weights=sample.weight)
-            found = -_losses(values - sample.y[outside], fit) / max(at_mean, np.finfo(float).tiny)
+            at_mean = self.shares @ _losses(-self.y, fit)
+            found = -_losses(values - self.y, fit) / max(at_mean, np.finfo(float).tiny)
         else:
-            found = (classes[code_block(values)] == sample.y[outside]).astype(np.float64)
+            found = (classes[code_block(values)] == self.y).astype(np.float64)
         return found, trained.history[-1]["passes"]
-
-    # nobody hears of the steps of a trial
-    of_other, _ = Context().run(right, other, narrower)
-    of_choice, passes = Context().run(right, choice, 1.0)
-    more = of_other - of_choice
-    shares = sample.weight[outside] / sample.weight[outside].sum()
-    more *= shares
-    rarer = 1.0 - np.bincount(np.unique(sample.y[outside], return_inverse=True)[1], shares).max()
-    tie = np.abs(more).sum() <= AUTO.agreeing * rarer and passes * (len(classes) - 1) >= AUTO.many_passes
-    return float(more.sum()), float(np.sqrt(more @ more)), bool(tie)  # error of a gain of 0: one row is in doubt
 
 
 def gamma_of_cells(data: TrainingData, fit: ODMFit) -> float:

@@ -83,11 +83,9 @@ def _known_plane(
         return None
     along = _along(rows, index, known.planes[place])
     right = along > known.thresholds[place]
-    return (
-        None
-        if right.all() or not right.any()
-        else (known.planes[place], float(known.thresholds[place]), float(along.std()), right)
-    )
+    if right.all() or not right.any():
+        return None
+    return known.planes[place], float(known.thresholds[place]), float(along.std()), right
 
 
 def places_in(known: CellTree, tree: CellTree) -> Array:

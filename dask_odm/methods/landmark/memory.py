@@ -73,7 +73,7 @@ class LandmarkMemory:
 
     def leaving_out(self) -> PassBytes:
         """A task of a pass that leaves rows out: active rows, perhaps all, are joined, and white in float64."""
-        return PassBytes(8 * self.r**2, 16, 8 * TILE_BYTES + 4 * 8 * BLOCK * self.r, answer_row=16)
+        return PassBytes(8 * self.r**2, 16, 10 * TILE_BYTES + 4 * 8 * BLOCK * self.r, answer_row=16)
 
     # Many machines over the same landmarks
 

@@ -1,7 +1,7 @@
 """The search for settings: many on few rows, few on more rows, and the best by folds or on all rows.
 
 γ, λ/M, υ and θ are axes of ascending values. Views (a kernel, and the map of the columns that it sees) are another
-axis, and numbers of landmarks one more if the user names several. There are four stages:
+axis, and numbers of landmarks one more if the user names several. There are five stages:
 
 coarse   every second γ and third λ of every view, with one band (υ, θ)
 fine     more rows and landmarks, and the best view of each kernel. It climbs from the best setting of each to
@@ -11,6 +11,7 @@ fine     more rows and landmarks, and the best view of each kernel. It climbs fr
 whole    larger γ, and for scores of order smaller λ, with all rows, or with more landmarks for each of these views
 judged   the best settings of the fine stage by folds, if there are few rows: left-out values in closed form favour
          large λ, and are those of the rows that chose
+cells    where "auto" learns many rows in cells, the best of every view in these: a tree divides by scale and metric
 
 Kernel values of one γ are computed once for all settings that a stage tries with it. The state of a run is all that it
 has tried, so that a resumed run takes the same way.
@@ -31,8 +32,8 @@ from dask_odm.events import Progress, report
 from dask_odm.learning.solution import Record, StepClock
 from dask_odm.typing import Array
 
-# stages; a search ends with one of the last two, or with neither
-COARSE, FINE, WHOLE, JUDGED = range(4)
+# stages; after the first two come one of the next two, or neither, and cells if these learn all rows
+COARSE, FINE, WHOLE, JUDGED, CELLS = range(5)
 
 
 class Budget(NamedTuple):
@@ -238,7 +239,7 @@ class Search:
             if self.judges:
                 self._judge()
             else:
-                found = self._without_or_with(starts, stretched)
+                found = [self._best(FINE, start.view) for start in (*starts, *stretched)]
                 if any(self.goes_on(axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)
@@ -251,6 +252,20 @@ class Search:
         stage = max(stage for stage, _ in self._found)
         tried = [(record["stage"], point) for _, point, record in self._trials]
         return tried.index((stage, self._best(stage)))
+
+    def go_on_in_cells(self) -> SearchState:
+        """Try the best λ, υ and θ in cells with the best γ of each view and larger ones; return all that were tried.
+
+        Scales and metrics also decide how a tree of cells divides rows, of which landmarks know nothing.
+        """
+        found = self._best(max(stage for stage, _ in self._found))
+        for view in range(len(self.axes.views)):
+            stages = [stage for stage, point in self._found if point.view == view]
+            if stages:
+                at = found._replace(view=view, gamma=self._best(max(stages), view).gamma)
+                self._try(CELLS, [at])
+                self._try_larger(CELLS, at, len(self.axes.gammas[view]))
+        return self._state()
 
     def _starts(self) -> list[SearchPoint]:
         """Return the best point of each view, that of each kernel first: more rows change the order of kernels most."""
@@ -278,15 +293,6 @@ class Search:
                         learned.append((pair[0], point._replace(gamma=gamma)))
             found += [min(learned)[1]] if learned else []
         return found
-
-    def _without_or_with(self, starts: Sequence[SearchPoint], stretched: Sequence[SearchPoint]) -> list[SearchPoint]:
-        """Return the best point of the fine stage of each view, be it without a metric or with one."""
-        found: dict[View, SearchPoint] = {}
-        for best in (self._best(FINE, start.view) for start in (*starts, *stretched)):
-            plain = self.axes.views[best.view]._replace(metric=None)
-            if plain not in found or self._found[FINE, best] > self._found[FINE, found[plain]]:
-                found[plain] = best
-        return list(found.values())
 
     def _climb(self, start: SearchPoint, *, bands: bool = True) -> None:
         """Climb from ``start`` along γ, with the λ about each, until neither neighbour is better; then change bands.
@@ -340,9 +346,13 @@ class Search:
             for smaller in self.axes.along(at, "share")[: at.share][::-2]:
                 self._try(WHOLE, [smaller])
             at = self._best(WHOLE, at.view)
-        for larger in self.axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs]:
-            self._try(WHOLE, [larger])
-            if self._best(WHOLE, at.view) != larger:
+        self._try_larger(WHOLE, at, TUNING.most_climbs)
+
+    def _try_larger(self, stage: int, at: SearchPoint, most: int) -> None:
+        """Try larger γ in a stage as long as they are better."""
+        for larger in self.axes.along(at, "gamma")[at.gamma + 1 :][:most]:
+            self._try(stage, [larger])
+            if self._best(stage, at.view) != larger:
                 return
 
     def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:

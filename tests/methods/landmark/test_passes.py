@@ -113,9 +113,9 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     assert peaks[1] > 20 * sample_bytes, "what this is about"
 
 
-@pytest.mark.parametrize("chunk_rows", [2000, 10_000])
-def test_answers_for_all_rows_of_a_task_are_told(tmp_path, monkeypatch, chunk_rows):
-    n, r = 200_000, 10
+@pytest.mark.parametrize(("chunk_rows", "r"), [(2000, 100), (10_000, 40)])  # rows of a chunk fill a tile
+def test_answers_for_all_rows_of_a_task_are_told(tmp_path, monkeypatch, chunk_rows, r):
+    n = 200_000
     X = np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32)
     there = StorePasses(store_of(tmp_path / "a.zarr", X, X[:, 0], chunk_rows=chunk_rows, real=True), HERE_ALONE)
     loss = ResidualLoss(ResidualSettings(1e4, 0.3, 0.0), n)
