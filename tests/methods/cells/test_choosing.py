@@ -129,6 +129,15 @@ def test_landmarks_instead_of_all_rows_where_a_large_lam_learns_noise(share, sol
     assert ("'landmark' gets" in why) == (solver == "landmark"), "with λ up to the default, nothing is tried"
 
 
+@pytest.mark.parametrize(
+    ("rows", "gain", "solver"), [(3100, 0.0, "landmark"), (3100, -1e-4, "exact"), (3000, 0.0, "exact")]
+)
+def test_landmarks_instead_of_more_rows_than_memory_holds_if_as_many_are_right(monkeypatch, rows, gain, solver):
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of", lambda *_: (gain, 0.002, False))
+    model = with_landmarks(100, narrow(gamma=1.0, lam=100.0 * rows))
+    assert chosen(model, *board(rows), suited=EXACT)[0] == solver
+
+
 @pytest.mark.parametrize("pairs", [True, False])
 def test_many_classes_are_compared_as_they_are_learned(pairs):
     X, y = board(6000)
