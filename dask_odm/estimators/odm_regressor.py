@@ -102,7 +102,7 @@ class RegressionFamily(ODMFamily):
         if fit.loo:
             attributes |= _left_out(targets, fit.spread, *trained.attributes[OF_MACHINE])
         model: Any = trained.model.rescaled(targets.unit, targets.mean)
-        model = replace(model, spread=True) if fit.spread else model
+        model = replace(model, spread=fit.spread)
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
     def joined_targets(self, machines: Sequence[Attributes]) -> Attributes:
