@@ -243,9 +243,8 @@ class _Trials(SampleTrials):
             return False
         if not self._many:
             return super().goes_on(setting)
-        if self._splits.cv is not None or len(self._data.class_weights) != 2:
-            return False
-        return self._chosen(setting)[0].solver in LEAVE_OUT
+        possible = self._splits.cv is None and len(self._data.class_weights) == 2
+        return possible and self._chosen(setting)[0].solver in LEAVE_OUT
 
     def _on_all(self, setting: Setting) -> Array:
         """Return the scores (q,) on all rows.
