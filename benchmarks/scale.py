@@ -122,7 +122,8 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
         patch.object(shuffle.StoredPartitions, "remove", sleepers.remove),
     ):
         solved: dict[int, Any] = {}
-        recipe._solve_bins(SimpleNamespace(data=data, partitions=partitions), top, solved, settings, solved.__setitem__)
+        seen: Any = SimpleNamespace(data=data, partitions=partitions)
+        recipe._solve_stored(seen, top, list(range(count)), solved, settings, solved.__setitem__)
         assert len(solved) == count
 
 

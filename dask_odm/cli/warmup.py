@@ -76,13 +76,8 @@ def _fits() -> list[Fit]:
         found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
         found += [fit(SaddleSVC(kernel="rbf")), fit(SaddleSVC(), stored=True), fit(MixingClassifier(), sparse=True)]
         found += [fit(MixingClassifier(local)) for local in ("perceptron", "pa", "pa1", "odm")]
-        found += [
-            fit(MDDRidge(n_partitions=2)),
-            fit(MDDKernelRidge(n_landmarks=10)),
-            fit(OneClassODM()),
-            fit(ODMRegressor()),
-            fit(ODMRegressorCV()),
-        ]
+        found += [fit(MDDRidge(n_partitions=2)), fit(MDDKernelRidge(n_landmarks=10))]
+        found += [fit(OneClassODM()), fit(ODMRegressor()), fit(ODMRegressorCV())]
     found += [_fit(ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
     found += [_fit(ODMClassifier("linear"), sparse=True)]
     return [*found, partial(parse_rows, b"1 1:1\n", 1)]

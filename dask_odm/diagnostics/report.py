@@ -197,10 +197,8 @@ class _Rows:
             rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
         y = resolved.y.toarray() if issparse(resolved.y) else labels_of(resolved.y)
         store = replace(_ingested(model, rows, y, folder, resolved.weight), title="rows in memory")
-        if store.targets:
+        if store.targets or not steps:
             return replace(cls.of_store(model, store), names=getattr(resolved.y, "columns", None))
-        if not steps:
-            return cls.of_store(model, store)
         is_text = X.ndim == 1
         judge = (
             None if issparse(X) or is_text else partial(permutation_importance, steps.pipeline(model), X, resolved.y)

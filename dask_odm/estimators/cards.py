@@ -46,23 +46,18 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
     solver = first.get("solver")
     support = model._model.support.shape[0] if isinstance(model._model, KernelModel) else None
     one_machine = "machine" not in last
-    searched = hasattr(model, "best_params_")
+    classes = ", ".join(map(short, class_names(model)[:MOST_LINES])) if hasattr(model, "classes_") else None
+    seconds = "Seconds of the last fit, without the search" if hasattr(model, "best_params_") else "Seconds"
     return [
         ("Learned by", ": ".join(filter(None, (solver, first.get("why")))) or None),
-        (
-            "Classes",
-            ", ".join(map(short, class_names(model)[:MOST_LINES])) if hasattr(model, "classes_") else None,
-        ),
+        ("Classes", classes),
         ("Rows", model._schema.rows),
         ("Features", model._model.features),
         ("Landmarks" if solver == "landmark" else "Support rows", support),
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),
         ("Objective", last.get("objective") if one_machine else None),
         ("Left out", None if left is None else f"{scored(model, left)} on training rows left out"),
-        (
-            "Seconds of the last fit, without the search" if searched else "Seconds",
-            last.get("seconds") if one_machine else None,  # each machine counts its own
-        ),
+        (seconds, last.get("seconds") if one_machine else None),  # each machine counts its own
         ("Passes over the rows", last.get("passes") if one_machine else None),
     ]
 

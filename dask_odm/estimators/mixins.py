@@ -109,14 +109,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if self._has_labels:
             format_ = AnswerFormat(np.dtype(np.int8), -1, len(self.classes_))
             return self._mapped(cube, format_, "prediction", labels_block, np.int8, classes=self._class_coordinate)
-        if decode:
-            values, fill = decoded(self.classes_)
-            return self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
-        codes = self._codes
-        found = self._mapped(
-            cube, AnswerFormat(codes.values.dtype, codes.fill), "prediction", label_block, codes.values
-        )
-        return found.assign_attrs(codes.attributes)
+        codes = None if decode else self._codes
+        values, fill = decoded(self.classes_) if codes is None else (codes.values, codes.fill)
+        found = self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
+        return found if codes is None else found.assign_attrs(codes.attributes)
 
     @property
     def _codes(self) -> Any:

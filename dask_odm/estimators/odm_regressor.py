@@ -102,7 +102,7 @@ class RegressionFamily(ODMFamily):
         if fit.loo:
             attributes |= _left_out(targets, fit.spread, *trained.attributes[OF_MACHINE])
         model: Any = trained.model.rescaled(targets.unit, targets.mean)
-        model = replace(model, spread=True) if fit.spread else model
+        model = replace(model, spread=fit.spread)
         return replace(trained, model=model, attributes=attributes, advice=advice_on_features(data, fit.kernel))
 
     def joined_targets(self, machines: Sequence[Attributes]) -> Attributes:
@@ -229,12 +229,9 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
             return ends(values, sizes)
         giver, then = self._of_intervals()
-        found = self._answered(X, "interval", then, self._interval_size(coverage), columns=2, giver=giver)
+        size = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+        found = self._answered(X, "interval", then, size, columns=2, giver=giver)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
-
-    def _interval_size(self, coverage: float) -> float:
-        """Return the size of intervals of a coverage for one target, as the functions of `_of_intervals` take it."""
-        return -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
 
     def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
         """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""

@@ -9,7 +9,7 @@ machines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal
@@ -77,14 +77,6 @@ class _Pairs(Sequence[OneOfMany]):
         return OneOfMany(self._pairs[i][1], tuple(weights))
 
 
-def machines_of(class_weights: Sequence[float], scheme: Scheme) -> Sequence[OneOfMany]:
-    """Return the targets of every machine: each class against the rest, or each pair with its second class positive."""
-    weights = tuple(class_weights)
-    if scheme == "ovo":
-        return _Pairs(weights)
-    return [OneOfMany(code, weights) for code in range(len(weights))]
-
-
 def train_machines(
     choice: Choice[Any],
     data: TrainingData,
@@ -99,12 +91,17 @@ def train_machines(
     machine i. ``combine`` joins the fitted attributes of all machines, as `joined_attributes` does, without the
     support.
     """
-    machines = machines_of(data.class_weights, scheme)
-    pairs = len(data.class_weights) if scheme == "ovo" else 0
+    weights = tuple(data.class_weights)
+    pairs = len(weights) if scheme == "ovo" else 0
+    machines: Sequence[OneOfMany] = _Pairs(weights) if pairs else [OneOfMany(i, weights) for i in range(len(weights))]
     together = choice.train_machines(data, fit, machines, pairs)
     if together is not None:
         return together
-    return joined(_train_each(choice.train, data, fit, machines), pairs, combine)
+    count = len(machines)
+    own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
+    runs = enumerate(runs_of(fit.run, count))
+    fits = ((data.of_machine(machines[i]), own_settings(i, count, run)) for i, run in runs)
+    return joined((choice.train(*each) for each in fits), pairs, combine)
 
 
 def train_targets(
@@ -115,15 +112,6 @@ def train_targets(
     runs = runs_of(fit.run, count)
     parts = [(data.of_target(i), fit.of_machine(i, count, run)) for i, run in enumerate(runs)]
     return choice.train_targets(data, fit, parts, lambda machines: joined(machines, 0, combine))
-
-
-def _train_each(
-    train: Callable[[TrainingData, Any], Trained], data: TrainingData, fit: Any, machines: Sequence[OneOfMany]
-) -> Iterator[Trained]:
-    count = len(machines)
-    own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
-    for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True)):
-        yield train(data.of_machine(targets), own_settings(i, count, run))
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

@@ -81,9 +81,8 @@ def with_metric(data: TrainingData, fit: F) -> tuple[F, dict[str, Any]]:
     in_cells = isinstance(fit.own, Cells)
     found = learn_metric(data, followed(fit.kernel) if in_cells else fit.kernel, band, asked, fit.run)
     chosen = isinstance(fit.kernel.gamma, str)
-    fit = replace(
-        fit, kernel=replace(fit.kernel, metric=found.metric, gamma=found.gamma if chosen else fit.kernel.gamma)
-    )
+    kernel = replace(fit.kernel, metric=found.metric, gamma=found.gamma if chosen else fit.kernel.gamma)
+    fit = replace(fit, kernel=kernel)
     if in_cells and chosen:
         fit = replace(fit, kernel=replace(fit.kernel, gamma=gamma_of_cells(data, fit)))
     return fit, {"gamma_": fit.kernel.gamma, "feature_importances_": found.importances}
@@ -255,9 +254,8 @@ class _Rounds:
             best = better
 
     def _fit(self, metric: Array | None, place: int) -> _Fitted:
-        seen = self._data.seen_by(
-            replace(self._kernel, metric=_stretch(metric), gamma=self._gamma * TUNING.gammas[place])
-        )
+        kernel = replace(self._kernel, metric=_stretch(metric), gamma=self._gamma * TUNING.gammas[place])
+        seen = self._data.seen_by(kernel)
         landmarks, values = trial_landmarks(seen, self._count, self._seed)
         loss = 0.0
         coefficients = []
@@ -275,15 +273,12 @@ class _Rounds:
     def _outer_product(self, fitted: _Fitted, metric: Array | None, *, full: bool) -> Array:
         """Return the mean outer product (d, d) of gradients by scaled features, or its diagonal (d,)."""
         if full and metric is None:
-            self._covariance = self._mean(fitted.scaled, lambda X: [self._centred(X)], full=True)
+            mean = (self._statistics.mean - self._scaling.shift) * self._scaling.factor  # of scaled rows
+            self._covariance = self._mean(fitted.scaled, lambda X: [X - mean], full=True)
         M = self._mean(fitted.scaled, lambda X: gradients(fitted.landmarks, fitted.coefficients, X), full=full)
         if metric is None:
             return M
         return M * metric**2 if metric.ndim == 1 else metric @ M @ metric
-
-    def _centred(self, X: Array) -> Array:
-        """Return scaled rows less their mean, in float64."""
-        return X - (self._statistics.mean - self._scaling.shift) * self._scaling.factor
 
     def _mean(self, scaled: Any, vectors: Callable[[Any], list[Array]], *, full: bool) -> Array:
         """Return the weighted mean, over the learned rows, of the products or squares of their ``vectors``."""

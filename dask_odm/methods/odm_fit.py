@@ -220,8 +220,7 @@ class ODMFit:
 
     def loss(self, data: TrainingData) -> BandLoss:
         """Return the loss of the rows of ``data``."""
-        negative, positive = data.class_weights
-        return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
+        return BandLoss(self.odm, data.total_weight, *data.class_weights)
 
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
         """Return the losses of rows with targets and weights (n,) as `TrainingData.taking_part` has them."""

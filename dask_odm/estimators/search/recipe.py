@@ -176,6 +176,7 @@ class _Trials(SampleTrials):
         )  # fmt: skip
         self._given = data
         self._fit = fit
+        self._family: Family[Any] = fit.first._family  # learns by the settings that were found
         self._told = told  # kernel and scale, even if there is no choice left
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
@@ -243,9 +244,8 @@ class _Trials(SampleTrials):
             return False
         if not self._many:
             return super().goes_on(setting)
-        if self._splits.cv is not None or len(self._data.class_weights) != 2:
-            return False
-        return self._chosen(setting)[0].solver in LEAVE_OUT
+        possible = self._splits.cv is None and len(self._data.class_weights) == 2
+        return possible and self._chosen(setting)[0].solver in LEAVE_OUT
 
     def _on_all(self, setting: Setting) -> Array:
         """Return the scores (q,) on all rows.
@@ -351,11 +351,6 @@ class _Trials(SampleTrials):
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
         return self._family.choose(fit, self._data.rows, self._data.features), fit
-
-    @property
-    def _family(self) -> Family[Any]:
-        family: Family[Any] = self._fit.first._family  # learns by the settings that were found
-        return family
 
 
 def _results_of(

@@ -410,19 +410,15 @@ class SearchFit:
 
     def seen_by(self, view: View) -> SearchFit:
         """Return the settings with the first of all views."""
-        return replace(self, first=self._first_with(_of_view(view)))
+        return replace(self, first=self._first_with(view))
 
     def estimator(self, view: View, **parameters: Any) -> Any:
         """Return the estimator of a view; a linear one among others has no landmarks."""
         several = len(self.kernels) > 1 or self.solvers is not None
         if several and view.kernel == "linear" and solver_word(self.first.solver) == "landmark":
             parameters["solver"] = "newton"
-        return self._first_with(_of_view(view) | parameters)
+        return self._first_with(view, **parameters)
 
-    def _first_with(self, parameters: dict[str, Any]) -> Any:
-        return type(self.first)(**self.first.get_params(deep=False) | parameters)
-
-
-def _of_view(view: View) -> dict[str, Any]:
-    """Return the parameters of an estimator that sees rows by a view, whose metric the search has learned."""
-    return view._asdict() | {"metric": None}
+    def _first_with(self, view: View, **parameters: Any) -> Any:
+        of_view = view._asdict() | {"metric": None}  # which the search has learned
+        return type(self.first)(**self.first.get_params(deep=False) | of_view | parameters)

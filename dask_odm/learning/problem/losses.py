@@ -134,6 +134,8 @@ class _TwoSidedLoss(Loss):
 
     settings: ODMSettings
     total_weight: float  # M, the sum of all rows' weights
+    negative_weight: float = 1.0  # class weights, which multiply the rows' own weights
+    positive_weight: float = 1.0
 
     def with_lam(self, lam: float) -> Any:
         return replace(self, settings=replace(self.settings, lam=lam))
@@ -146,16 +148,11 @@ class _TwoSidedLoss(Loss):
         """The larger of the weights of either side."""
         return max(1.0, self.settings.upsilon)
 
-    @property
-    def _of_classes(self) -> tuple[float, float]:
-        """Class weights, which multiply the rows' own weights."""
-        return 1.0, 1.0
-
     @cached_property
     def stiffness(self) -> Array:
         """Second derivative below the band of a row of weight 1 of the negative and the positive class, (2,)."""
         unit = self.settings.stiffness / self.total_weight
-        return np.array([unit * weight for weight in self._of_classes])
+        return np.array([unit * self.negative_weight, unit * self.positive_weight])
 
     @cached_property
     def band(self) -> Array:
@@ -200,20 +197,12 @@ class _TwoSidedLoss(Loss):
         return np.where(outside, np.where(below, stiffness, self.settings.upsilon * stiffness), 0.0)
 
 
-@dataclass(frozen=True)
 class BandLoss(_TwoSidedLoss):
     """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight. Code 1
     is the positive class's, another from 0 on the other's; a row with a negative code is dropped.
     """
-
-    negative_weight: float = 1.0  # class weights, which multiply the rows' own weights
-    positive_weight: float = 1.0
-
-    @property
-    def _of_classes(self) -> tuple[float, float]:
-        return self.negative_weight, self.positive_weight
 
     def stiffness_below(self, y: Array, weight: Array) -> Array:
         negative, positive = self.stiffness

@@ -96,9 +96,8 @@ class _Trial:
             y = np.where(codes == 1, 1.0, -1.0) if len(self.classes) == 2 else codes.astype(np.float64)
             learned = replace(learned, y=y, factors=(1.0,) * len(self.classes))
         self._learned = learned
-        self._X = (
-            np.require(sample.X[outside], requirements="C") if isinstance(sample.X, np.ndarray) else sample.X[outside]
-        )
+        X = sample.X[outside]
+        self._X = np.require(X, requirements="C") if isinstance(X, np.ndarray) else X
         self.y: Array = sample.y[outside]
         self.shares: Array = sample.weight[outside] / sample.weight[outside].sum()
 

@@ -259,12 +259,11 @@ class Search:
         Scales and metrics also decide how a tree of cells divides rows, of which landmarks know nothing.
         """
         found = self._best(max(stage for stage, _ in self._found))
-        for view in range(len(self.axes.views)):
-            stages = [stage for stage, point in self._found if point.view == view]
-            if stages:
-                at = found._replace(view=view, gamma=self._best(max(stages), view).gamma)
-                self._try(CELLS, [at])
-                self._try_larger(CELLS, at, len(self.axes.gammas[view]))
+        last = {point.view: stage for stage, point in self._found}  # of each view, since stages follow each other
+        for view, stage in sorted(last.items()):
+            at = found._replace(view=view, gamma=self._best(stage, view).gamma)
+            self._try(CELLS, [at])
+            self._try_larger(CELLS, at, len(self.axes.gammas[view]))
         return self._state()
 
     def _starts(self) -> list[SearchPoint]:

@@ -229,15 +229,9 @@ class SampleTrials:
         if self._last is None or self._last[0] != key:
             choice = self.kernel_of(setting)
             count = self._count(stage, setting)
-            leaves_one = self._splits.cv is None
+            own: dict[str, Any] = {"leaves_one": self._splits.cv is None, "groups": self._groups}
             samples = self.samples(min(stage, FINE))
-            self._last = (
-                key,
-                [
-                    trial_rows(each, choice, count, self._run, leaves_one=leaves_one, groups=self._groups)
-                    for each in samples
-                ],
-            )
+            self._last = key, [trial_rows(each, choice, count, self._run, **own) for each in samples]
         return self._last[1]
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -281,8 +275,7 @@ class SampleTrials:
     @property
     def _work(self) -> int:
         """Number of rows that all machines of a trial of all rows learn from."""
-        classes = len(self._data.class_weights)
-        return self._data.labelled_rows * (classes if classes > 2 else 1)
+        return self._data.labelled_rows * (len(self._data.class_weights) if self._has_machines else 1)
 
     @property
     def _many(self) -> bool:

@@ -171,13 +171,9 @@ class TrialRows:
         """Yield problem, loss, solution and sums there of every setting; each solve starts from the one before it."""
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
-
-        def loss_of(share: float, upsilon: float, theta: float) -> BandLoss | ResidualLoss:
-            if not self.class_weights:
-                return ResidualLoss(ResidualSettings(share * total, upsilon, theta), total)
-            return BandLoss(ODMSettings(share * total, upsilon, theta), total, negative, positive)
-
-        losses = [loss_of(*setting) for setting in settings]
+        of_row: type[BandLoss | ResidualLoss] = BandLoss if self.class_weights else ResidualLoss
+        odm = ODMSettings if self.class_weights else ResidualSettings
+        losses = [of_row(odm(share * total, *band), total, negative, positive) for share, *band in settings]
         problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
         w = np.zeros(self.features.k)
         last = settings[0]
