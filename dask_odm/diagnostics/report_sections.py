@@ -269,7 +269,7 @@ def _plot_rocs(found: Evaluation, unseen: Unseen | None) -> Any:
     if unseen is not None:
         counts = unseen.roc()
         ax.plot(*counts.curve(), color=plotting.ORANGE, label=f"{unseen.what} (AUC = {counts.area:.2f})")
-        ax.legend()
+        ax.legend(loc="lower right")  # the best place is searched for along thousands of points
     return ax
 
 

@@ -66,8 +66,8 @@ class LandmarkMemory:
     def streamed(self, draws: int) -> PassBytes:
         """A task of a pass over a store that draws up to ``draws`` rows."""
         row = drawn_bytes(self.d, self.itemsize)
-        # landmarks as they are sent, of the last pass as well, as they are used, and packed in float64
-        landmarks = self.r * self.d * (3 * self.itemsize + 8)
+        # landmarks as they are sent and as they are used, of this pass and of the last one, and packed in float64
+        landmarks = self.r * self.d * (4 * self.itemsize + 8)
         work = landmarks + 2 * TILE_BYTES + 3 * row * tile_rows(self.r, self.itemsize)
         return PassBytes(8 * self.r, 40, work, 2, 2 * draws, row)
 
