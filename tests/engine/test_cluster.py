@@ -193,7 +193,7 @@ def test_a_task_that_takes_more_than_its_solver_told_says_so(client):
         for told in (1 << 20, 6 << 30):
             cluster = replace(cluster, told=[])
             cluster.require(told, 1, "A lie")
-            cluster.map_chunks(place_jobs.take, [(100 << 20,)], "lies")
+            cluster.map_chunks(place_jobs.take, [(120 << 20,)], "lies")
     finally:
         said = [each for some in client.run(place_jobs.heard, logging.NOTSET).values() for each in some]
     warned = [each for each in said if each.startswith("WARNING")]
