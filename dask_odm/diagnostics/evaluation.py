@@ -324,8 +324,12 @@ class Evaluation:
         if self.probabilities is not None and self.link is not None:
             found = probabilities(scores[known], self.link, self.threshold) if shares is None else shares[known]
             self.probabilities.add(true[known], found, weight[known])
-        if self.conformity is not None:
-            self._add_sets(true[known], scores[known], weight[known])
+        for coverage in COVERAGES if self.conformity is not None else ():
+            assert self.conformity is not None
+            found = sets(scores[known], thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
+            size = found.sum(axis=1)
+            columns = np.stack([np.ones(len(size)), found[np.arange(len(size)), true[known]], size, size == 0])
+            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight[known]
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
@@ -333,15 +337,6 @@ class Evaluation:
         if self.theta is not None:
             sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
             self.band += np.bincount(sides, minlength=3)
-
-    def _add_sets(self, true: Array, scores: Array, weight: Array) -> None:
-        """Count whether the sets of rows hold their class, and how large they are."""
-        assert self.conformity is not None
-        for coverage in COVERAGES:
-            found = sets(scores, thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
-            size = found.sum(axis=1)
-            columns = np.stack([np.ones(len(true)), found[np.arange(len(true)), true], size, size == 0])
-            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight
 
     def set_facts(self) -> dict[str, dict[str, float]]:
         """Return how many rows' sets hold their class, how many classes they have, and how many are empty."""

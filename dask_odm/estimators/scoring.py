@@ -216,22 +216,23 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from rows, and labels or targets.
+        """Learn from rows, and labels or targets; a search finds settings first, and learns with the best of them.
 
         Parameters
         ----------
         groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
-            then that of the model without any row of its group, in closed form. Score, probabilities and intervals
-            follow from these values. If the rows of a group resemble each other, leaving out single rows makes the
-            model look better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name
-            of a variable.
+            With ``loo``, and in a search with ``cv=None``, the group of each row, such as a patient, a field or a
+            station. The left-out value of a row is then that of the model without any row of its group, in closed form.
+            Score, probabilities and intervals follow from these values. If the rows of a group resemble each other, as
+            neighbouring pixels do, leaving out single rows makes the model look better than it is: leave out blocks of
+            a scene (`spatial_blocks`). A splitter as ``cv`` such as scikit-learn's `GroupKFold` gets the groups. For a
+            cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
 
         Raises
         ------
         InputError
-            Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
-            another number of rows.
+            Parameters or data that cannot be learned from; groups without ``loo``, or with folds that would not keep
+            them together; fewer than two groups, or groups for another number of rows.
         """
         return self._fitted(X, y, sample_weight, groups)
 
