@@ -347,7 +347,8 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     from sklearn.metrics import get_scorer  # imported here, since it takes long to load
 
     given = scoring if isinstance(scoring, Mapping | Sequence | set) and not isinstance(scoring, str) else [scoring]
-    named = given.items() if isinstance(given, Mapping) else [(_name_of(each), each) for each in given]
+    names = (each if isinstance(each, str) else str(getattr(each, "__name__", type(each).__name__)) for each in given)
+    named = given.items() if isinstance(given, Mapping) else zip(names, given, strict=True)
     found: dict[str, Scorer] = {}
     for name, each in named:
         if name in found:
@@ -360,10 +361,6 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     if not found:
         raise InputError("scoring must be one scorer or more. Got none instead.")
     return found
-
-
-def _name_of(scorer: Any) -> str:
-    return scorer if isinstance(scorer, str) else str(getattr(scorer, "__name__", type(scorer).__name__))
 
 
 class CostScorer:

@@ -389,17 +389,14 @@ class SearchFit:
         kernel = self.settings.kernel
         return replace(kernel, metric=self.stretches.get(kernel.scale))
 
-    def seen_by(self, view: View) -> SearchFit:
-        """Return the settings with the first of all views."""
-        return replace(self, first=self._first_with(view))
-
     def estimator(self, view: View, **parameters: Any) -> Any:
         """Return the estimator of a view; a linear one among others has no landmarks."""
         several = len(self.kernels) > 1 or self.solvers is not None
         if several and view.kernel == "linear" and solver_word(self.first.solver) == "landmark":
             parameters["solver"] = "newton"
-        return self._first_with(view, **parameters)
+        return self.first_with(view, **parameters)
 
-    def _first_with(self, view: View, **parameters: Any) -> Any:
+    def first_with(self, view: View, **parameters: Any) -> Any:
+        """Return the estimator of the first of all settings with those of a view, and other parameters."""
         of_view = view._asdict() | {"metric": None}  # which the search has learned
         return type(self.first)(**self.first.get_params(deep=False) | of_view | parameters)

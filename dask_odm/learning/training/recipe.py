@@ -337,12 +337,6 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
     return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."
 
 
-def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
-    """Return whether the last objective is close to λ/2, which is that of the zero model."""
-    last = history[-1].get("objective") if history else None
-    return last is not None and bool(last > 0.99 * 0.5 * lam)
-
-
 def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool = False) -> list[int]:
     """Return the features, three at most, that have nearly all of the variance of scaled features, and hide others.
 

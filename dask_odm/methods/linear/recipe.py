@@ -118,9 +118,10 @@ def _solve_path(
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:
     """Return weights (k,) at which a linear solver starts: those of the model to start from, or zeros."""
     w = np.zeros(features.k)
-    if fit.start is None:
+    if not fit.starts:
         return w
-    raw, intercept = fit.start
+    fit.require_machines(1)
+    raw, intercept = fit.starts[0]
     if len(raw) != features.d:
         raise InputError(f"warm_start: X has {features.d} features, but the fitted model has {len(raw)}.")
     factor = np.ones(features.d)
