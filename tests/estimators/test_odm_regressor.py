@@ -229,16 +229,6 @@ def test_sides_of_intervals_are_expectiles_by_iterated_weights(rows):
         np.testing.assert_allclose(values[:, column], mean + unit * ridge.predict(X), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("noise", ["even", "uneven"])
-def test_a_file_keeps_intervals(rows, tmp_path, noise):
-    X, y = rows
-    model = ODMRegressor(loo=True, noise=noise).fit(X, y)
-    model.save(tmp_path / "m.zarr")
-    found = load_model(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(found.predict_interval(X), model.predict_interval(X))
-    assert found.loo_score_ == model.loo_score_
-
-
 def test_constant_targets_are_predicted():
     X = np.random.default_rng(4).normal(size=(30, 2))
     for solver in ("exact", Cells(10)):
