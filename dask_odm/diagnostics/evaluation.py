@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
-from dask_odm.data.rows.targets import RealValues
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
@@ -128,7 +127,7 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     """
     scorers = scorers_of(scoring)
     values, y, weight = model._values_of_labelled(store.path, None, None)
-    score: Any = NumberScoring(scorers, RealValues())
+    score: Any = NumberScoring(scorers)
     if hasattr(model, "classes_"):
         link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
         threshold = getattr(model, "threshold_", 0.0)
@@ -153,10 +152,8 @@ def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluati
     giver, then = model, ends
     sizes: dict[float, Any] = {}  # of intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
-        giver, then = model._of_intervals()
         for share in COVERAGES:
-            by_target = -thresholds_of(model.conformity_, share, by_class=bool(store.targets))
-            sizes[share] = by_target if store.targets else by_target[0]
+            giver, then, sizes[share] = model._of_intervals(share)
     right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         known = known_targets(y)  # of rows that miss another target, too, nothing counts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -126,7 +126,7 @@ class NumberScoring:
     """Scorers by name, the one that decides first, of predictions and targets in ``units``."""
 
     scorers: Mapping[str, Scorer]
-    units: RealValues
+    units: RealValues = field(default_factory=RealValues)
 
     def __call__(self, values: Array, targets: Array, weight: Array) -> Array:
         """Return all scores (q,) of predicted ``values``; raise InputError if a scorer cannot score them."""
@@ -264,7 +264,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
         """Return what scores left-out values, and the rows that it is called with."""
-        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
+        return NumberScoring(scorers), *self._rows_left_out()
 
     def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""
