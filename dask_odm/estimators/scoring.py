@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -132,7 +132,7 @@ class NumberScoring:
     """Scorers by name, the one that decides first, of predictions and targets in ``units``."""
 
     scorers: Mapping[str, Scorer]
-    units: RealValues
+    units: RealValues = field(default_factory=RealValues)
 
     def __call__(self, values: Array, targets: Array, weight: Array) -> Array:
         """Return all scores (q,) of predicted ``values``; raise InputError if a scorer cannot score them."""
@@ -222,22 +222,23 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from rows, and labels or targets.
+        """Learn from rows, and labels or targets; a search finds settings first, and learns with the best of them.
 
         Parameters
         ----------
         groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
-            then that of the model without any row of its group, in closed form. Score, probabilities and intervals
-            follow from these values. If the rows of a group resemble each other, leaving out single rows makes the
-            model look better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name
-            of a variable.
+            With ``loo``, and in a search with ``cv=None``, the group of each row, such as a patient, a field or a
+            station. The left-out value of a row is then that of the model without any row of its group, in closed form.
+            Score, probabilities and intervals follow from these values. If the rows of a group resemble each other, as
+            neighbouring pixels do, leaving out single rows makes the model look better than it is: leave out blocks of
+            a scene (`spatial_blocks`). A splitter as ``cv`` such as scikit-learn's `GroupKFold` gets the groups. For a
+            cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
 
         Raises
         ------
         InputError
-            Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
-            another number of rows.
+            Parameters or data that cannot be learned from; groups without ``loo``, or with folds that would not keep
+            them together; fewer than two groups, or groups for another number of rows.
         """
         return self._fitted(X, y, sample_weight, groups)
 
@@ -269,7 +270,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
         """Return what scores left-out values, and the rows that it is called with."""
-        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
+        return NumberScoring(scorers), *self._rows_left_out()
 
     def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""
@@ -352,7 +353,8 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     from sklearn.metrics import get_scorer  # imported here, since it takes long to load
 
     given = scoring if isinstance(scoring, Mapping | Sequence | set) and not isinstance(scoring, str) else [scoring]
-    named = given.items() if isinstance(given, Mapping) else [(_name_of(each), each) for each in given]
+    names = (each if isinstance(each, str) else str(getattr(each, "__name__", type(each).__name__)) for each in given)
+    named = given.items() if isinstance(given, Mapping) else zip(names, given, strict=True)
     found: dict[str, Scorer] = {}
     for name, each in named:
         if name in found:
@@ -365,10 +367,6 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     if not found:
         raise InputError("scoring must be one scorer or more. Got none instead.")
     return found
-
-
-def _name_of(scorer: Any) -> str:
-    return scorer if isinstance(scorer, str) else str(getattr(scorer, "__name__", type(scorer).__name__))
 
 
 class CostScorer:

@@ -155,13 +155,6 @@ class ODMFit:
         """Return the settings with other parameters of the solver."""
         return replace(self, own=type(self.own)(**self.own.get_params() | parameters))
 
-    @property
-    def start(self) -> tuple[Array, float] | None:
-        """Raw weights and intercept from which the one machine starts, or None."""
-        if len(self.starts) > 1:
-            raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
-        return self.starts[0] if self.starts else None
-
     def of_machine(self, i: int, count: int, run: FitRun) -> Self:
         """Return the settings of machine ``i`` of ``count``."""
         self.require_machines(count)

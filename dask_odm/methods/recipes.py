@@ -22,7 +22,6 @@ from dask_odm.learning.training.recipe import (
     Recipe,
     Trained,
     crowding_features,
-    learned_nothing,
 )
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
@@ -184,7 +183,8 @@ def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
 def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> Trained:
     """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
-    nothing = learned_nothing(trained.history, lam)
+    last = trained.history[-1].get("objective") if trained.history else None
+    nothing = last is not None and last > 0.99 * 0.5 * lam  # close to that of the zero model
     crowding = crowding_features(data, fit.kernel, nothing=nothing)
     nothing = nothing and len(data.class_weights) == 2
     if not crowding and not nothing:

@@ -76,9 +76,9 @@ def test_probabilities_are_scored_and_the_link_is_the_left_out_rows_own(uneven):
     X, y = uneven
     search = ODMClassifierCV(**AXES, scoring="neg_log_loss", random_state=0).fit(X, y)
     model = ODMClassifier(**SETTING, solver="exact", scale="minmax", loo=True).fit(X, y)
-    from dask_odm.models.probabilities import log_probabilities
+    from dask_odm.models.probabilities import probabilities
 
-    chosen = log_probabilities(model.loo_decision_function_, model.probability_link_)
+    chosen = probabilities(model.loo_decision_function_, model.probability_link_, log=True)
     expected = chosen[np.arange(len(y)), np.searchsorted(model.classes_, y)].mean()
     assert search.best_score_ == pytest.approx(expected, abs=0.02)  # a trial is solved to 1e-2
 
