@@ -118,8 +118,8 @@ class ProbabilityClassifier(StoreClassifier):
         Raises
         ------
         InputError
-            As `decision_function`; a coverage out of range; a fit without ``loo`` or by pairs of classes, before
-            `calibrate`.
+            As `decision_function`; a coverage out of range; a fit without ``loo``, or by pairs of classes with
+            groups, before `calibrate`.
         """
         check_is_fitted(self)
         self._refuse_labels("predict_set")

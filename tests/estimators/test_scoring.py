@@ -184,11 +184,14 @@ def test_left_out_rows_of_a_fit_are_scored(uneven, tmp_path):
     few = SETTING | {"lam": 20.0}
     against_rest = ODMClassifier(**few, loo=True).fit(X, many)
     assert against_rest.loo_score() == pytest.approx(against_rest.loo_score_)
+    pairs = ODMClassifier(**few, loo=True, multi_class="ovo").fit(X, many)
+    assert pairs.loo_score() == pytest.approx(pairs.loo_score_)
+    assert pairs.loo_score("neg_log_loss") == pytest.approx(against_rest.loo_score("neg_log_loss"), abs=0.05)
     model.save(tmp_path / "m.zarr")
     for other in (
         load_model(tmp_path / "m.zarr"),
         ODMClassifier(**SETTING, scale=None).fit(X, y),
-        ODMClassifier(**few, loo=True, multi_class="ovo").fit(X, many),
+        ODMClassifier(**few, loo=True, multi_class="ovo").fit(X, many, groups=np.arange(len(X))),
     ):
         with pytest.raises(InputError, match="no left-out values of rows"):
             other.loo_score()
