@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
-from dask_odm.data.rows.targets import RealValues
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
@@ -128,7 +127,7 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     """
     scorers = scorers_of(scoring)
     values, y, weight = model._values_of_labelled(store.path, None, None)
-    score: Any = NumberScoring(scorers, RealValues())
+    score: Any = NumberScoring(scorers)
     if hasattr(model, "classes_"):
         link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
         threshold = getattr(model, "threshold_", 0.0)
@@ -153,10 +152,8 @@ def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluati
     giver, then = model, ends
     sizes: dict[float, Any] = {}  # of intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
-        giver, then = model._of_intervals()
         for share in COVERAGES:
-            by_target = -thresholds_of(model.conformity_, share, by_class=bool(store.targets))
-            sizes[share] = by_target if store.targets else by_target[0]
+            giver, then, sizes[share] = model._of_intervals(share)
     right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         known = known_targets(y)  # of rows that miss another target, too, nothing counts
@@ -324,8 +321,12 @@ class Evaluation:
         if self.probabilities is not None and self.link is not None:
             found = probabilities(scores[known], self.link, self.threshold) if shares is None else shares[known]
             self.probabilities.add(true[known], found, weight[known])
-        if self.conformity is not None:
-            self._add_sets(true[known], scores[known], weight[known])
+        for coverage in COVERAGES if self.conformity is not None else ():
+            assert self.conformity is not None
+            found = sets(scores[known], thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
+            size = found.sum(axis=1)
+            columns = np.stack([np.ones(len(size)), found[np.arange(len(size)), true[known]], size, size == 0])
+            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight[known]
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
@@ -333,15 +334,6 @@ class Evaluation:
         if self.theta is not None:
             sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
             self.band += np.bincount(sides, minlength=3)
-
-    def _add_sets(self, true: Array, scores: Array, weight: Array) -> None:
-        """Count whether the sets of rows hold their class, and how large they are."""
-        assert self.conformity is not None
-        for coverage in COVERAGES:
-            found = sets(scores, thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
-            size = found.sum(axis=1)
-            columns = np.stack([np.ones(len(true)), found[np.arange(len(true)), true], size, size == 0])
-            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight
 
     def set_facts(self) -> dict[str, dict[str, float]]:
         """Return how many rows' sets hold their class, how many classes they have, and how many are empty."""

@@ -45,20 +45,6 @@ def primal(p: SmallProblem, landmarks: Landmarks, a: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Laplacian(0.0, 0.5)], ids=lambda k: k.name)
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_all_rows_as_landmarks_are_the_whole_problem(setting, kernel, weighted):
-    p = small_problem(150, setting, kernel=kernel, weighted=weighted)
-    solution, landmarks = solve(p, np.arange(150))
-    coefficients = p.coefficients
-    best = p.primal(p.y * coefficients)
-    assert solution.converged
-    assert solution.primal == pytest.approx(best, rel=1e-7)
-    assert solution.primal == pytest.approx(primal(p, landmarks, solution.x), rel=1e-9)
-    np.testing.assert_allclose(scores(p, landmarks, solution.x), p.K @ coefficients, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_few_landmarks_are_never_below_the_optimum_and_the_gap_bounds_what_is_left(setting):
     p = small_problem(300, setting)
     chosen = np.arange(0, 300, 12)
