@@ -39,12 +39,13 @@ from dask_odm.typing import Array
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are told
 
 
-def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a classifier's predictions with the labels of a store.
+def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
+    """Compare a model's predictions with a store: an `Evaluation` by its labels, or by its targets `Errors`.
 
-    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
+    Of several labels or targets of a row they are `Together`. Labels are matched by value, and words that spell numbers
+    or booleans with such classes, see `codes_of`.
 
-    ``model`` may be a scikit-learn Pipeline that ends with a classifier of this package, which gets prepared rows.
+    ``model`` may be a scikit-learn Pipeline that ends with an estimator of this package, which gets prepared rows.
     ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
     kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
     another number of features.
@@ -58,16 +59,15 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
             "by dask_odm.ingest((X, y), 'test.zarr')."
         )
     with scratch_folder() if steps else nullcontext("") as folder:
-        return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
+        prepared = steps.prepared(store, folder)
+        _require_as_many(model, prepared)
+        if hasattr(model, "classes_") and not hasattr(model, "multilabel_"):
+            return _of_classes(model, prepared, keep_margins=keep_margins)
+        return _of_columns(model, prepared)
 
 
-def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
-    """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
-    if not hasattr(model, "classes_"):
-        raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
-    if hasattr(model, "multilabel_"):
-        raise InputError("evaluate is for one label a row; score and dask_odm.report tell how good several are.")
-    _require_as_many(model, store)
+def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
+    """Compare a classifier's predictions with the labels of a store that has its features."""
     if store.y_kind == "real":
         store.require_classes("evaluate")
     if not store.known_rows:
@@ -136,12 +136,9 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     return dict(zip(scorers, found.tolist(), strict=True))
 
 
-def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation | Errors | Together:
-    """Compare a classifier's predictions with a store's labels, or a regressor's with its targets, as `evaluate`."""
+def _of_columns(model: Any, store: Store) -> Errors | Together:
+    """Compare the predictions of a regressor, or of several labels, with a store that has the model's features."""
     of_labels = hasattr(model, "multilabel_")
-    if hasattr(model, "classes_") and not of_labels:
-        return evaluate(model, store, keep_margins=keep_margins)
-    _require_as_many(model, store)
     if of_labels and not store.facts.labels:
         raise InputError(NOT_LABELS)
     store.require_targets("evaluate")
