@@ -24,7 +24,7 @@ from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics import report_sections as sections
-from dask_odm.diagnostics.evaluation import Evaluation, Together, compare
+from dask_odm.diagnostics.evaluation import Evaluation, Together, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
@@ -208,7 +208,7 @@ class _Rows:
 
 def _judged(model: Any, rows: _Rows) -> Any:
     """Compare predictions with the labels or targets of rows."""
-    found = compare(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
+    found = evaluate(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
     if isinstance(found, Evaluation):
         found.classes = class_names(model)
     if rows.names is not None and isinstance(found, Together):

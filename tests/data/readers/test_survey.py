@@ -20,7 +20,7 @@ from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import rows_by
-from data.doors import through
+from data.doors import DOORS, through
 from data.reading import stored
 
 N = 120
@@ -107,9 +107,6 @@ def test_medians_of_more_columns_than_are_counted_at_a_time(monkeypatch):
     recipe, _ = surveyed(frame.assign(f="x"), cut=7)
     medians = np.float32(frame.quantile(0.5, interpolation="lower"))
     np.testing.assert_array_equal([column.fill for column in recipe.columns[:5]], medians)
-
-
-DOORS = ["frame", "csv", "csv.gz", "jsonl", "parquet", "feather", "stream", "dask", "polars"]
 
 
 @pytest.fixture(scope="module")
