@@ -51,7 +51,7 @@ def header(columns: Columns) -> str:
 def line(columns: Columns, record: Mapping[str, Any]) -> str:
     """Return one line of a table for a record; missing values are shown as ``-``."""
     values = {name: record.get(name) for name in columns}
-    cells = {name: "-" if value is None else format(value, _FORMATS.get(name, "d")) for name, value in values.items()}
+    cells = {name: "-" if value is None else format(value, _FORMATS.get(name, "")) for name, value in values.items()}
     return "  ".join(map(_aligned, cells, cells.values()))
 
 

@@ -21,7 +21,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import Shuffle
-from dask_odm.kernels import RBF, Linear
+from dask_odm.kernels import RBF, Laplacian, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
@@ -285,7 +285,12 @@ def slack(threads: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "d", "dtype", "kernel", "threads", "certify"),
-    [*CASES, (800, 6000, "float32", RBF(1.0, 0.0002), 1, False), (20000, 20, "float32", Linear(1.0), 1, True)],
+    [
+        *CASES,
+        (800, 6000, "float32", RBF(1.0, 0.0002), 1, False),
+        (20000, 20, "float32", Linear(1.0), 1, True),
+        (3000, 40, "float32", Laplacian(1.0, 0.05), 2, True),
+    ],
     ids=str,
 )
 def test_a_task_stays_within_its_projection(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):

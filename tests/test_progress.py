@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import subprocess
 import sys
 from dataclasses import asdict
 from textwrap import dedent
@@ -151,18 +150,6 @@ def test_copies_carry_settings_only(monkeypatch, copied) -> None:
     bars.close()
 
 
-def test_clone_of_an_estimator_that_holds_it() -> None:
-    from sklearn.base import BaseEstimator, clone
-
-    class Estimator(BaseEstimator):
-        def __init__(self, callbacks=None):
-            self.callbacks = callbacks
-
-    twin = clone(Estimator(callbacks=[ProgressBars(force=True)]))
-    assert twin.callbacks[0].force
-    assert repr(twin.callbacks[0]) == "ProgressBars(force=True)"
-
-
 def test_table_lines_up_and_takes_records_too() -> None:
     table = format_history([asdict(LEAVES), asdict(ROOT)])
     lines = table.split("\n")
@@ -195,15 +182,6 @@ def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_pat
     ]
     assert ("3/3" in text) != bool(widgets)  # text, or widgets where ipywidgets is installed
     assert "Warning" not in text
-
-
-def test_in_a_subprocess_without_a_terminal_it_draws_no_bars() -> None:
-    program = (
-        "from dask_odm.progress import ProgressBars; from dask_odm.events import Progress\n"
-        "bars = ProgressBars()\nfor done in range(3): bars(Progress('ingest', done, 2))\nassert bars._bars == {}"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_steps_of_a_linear_solver_make_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,28 +68,6 @@ def test_accuracy_and_gap_of_the_protocol(union, tmp_path, name):
         assert model.dual_gap_ == pytest.approx(true_gap(model, X, y), rel=0.05)
 
 
-def test_class_sorted_rows_through_sixteen_partitions(union, tmp_path):
-    """A sample of cod-rna in its order: six class-sorted blocks, none of which a partition may reflect."""
-    X, y = union("cod-rna")
-    chosen = np.sort(np.random.default_rng(0).choice(len(X), 5000, replace=False))
-    rest = np.setdiff1d(np.arange(len(X)), chosen)[::7]
-    X, y, Z, z = X[chosen], y[chosen], X[rest], y[rest]
-    assert np.count_nonzero(np.diff(y)) < 10
-    store = store_of(tmp_path / "train.zarr", X, y, chunk_rows=600)
-    model = classifier("cod-rna", solver=SODM(16)).fit(store.path)
-    assert [entry["partitions"] for entry in model.history_] == [16, 4, 1]
-    objectives = [entry["objective"] for entry in model.history_]
-    assert objectives == sorted(objectives)
-    assert model.dual_gap_ <= 1e-3
-    assert true_gap(model, X, y) <= 1.01e-3
-    assert model.score(Z, z) >= SETTINGS["cod-rna"][-1]
-    alone = classifier("cod-rna", solver=SODM(16, stop_at=16)).fit(store.path)
-    assert alone.score(Z, z) > 0.92, "balanced leaves make a model of their own"
-    whole = classifier("cod-rna").fit(X, y)
-    assert whole.history_[-1]["objective"] == pytest.approx(objectives[-1], rel=2e-3)
-    assert np.mean(whole.predict(Z) == model.predict(Z)) > 0.99
-
-
 @pytest.mark.parametrize("how", [{}, {"solver": SODM(8)}], ids=["newton", "sodm"])
 def test_linear_on_phishing_is_as_good_as_logistic_regression(union, how):
     X, y, Z, z = split(*union("phishing"))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
-from dask_odm.data.rows.targets import RealValues
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
@@ -40,12 +39,13 @@ from dask_odm.typing import Array
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are told
 
 
-def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a classifier's predictions with the labels of a store.
+def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
+    """Compare a model's predictions with a store: an `Evaluation` by its labels, or by its targets `Errors`.
 
-    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
+    Of several labels or targets of a row they are `Together`. Labels are matched by value, and words that spell numbers
+    or booleans with such classes, see `codes_of`.
 
-    ``model`` may be a scikit-learn Pipeline that ends with a classifier of this package, which gets prepared rows.
+    ``model`` may be a scikit-learn Pipeline that ends with an estimator of this package, which gets prepared rows.
     ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
     kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
     another number of features.
@@ -59,16 +59,17 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
             "by dask_odm.ingest((X, y), 'test.zarr')."
         )
     with scratch_folder() if steps else nullcontext("") as folder:
-        return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
+        prepared = steps.prepared(store, folder)
+        several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
+        count = model._model.outputs if several else 1
+        held = prepared.targets or 1
+        if count != held:
+            raise InputError(f"{prepared.name}: {held} labels or targets a row, but the model predicts {count}.")
+        return _of_columns(model, prepared) if several else _of_classes(model, prepared, keep_margins=keep_margins)
 
 
-def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
-    """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
-    if not hasattr(model, "classes_"):
-        raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
-    if hasattr(model, "multilabel_"):
-        raise InputError("evaluate is for one label a row; score and dask_odm.report tell how good several are.")
-    _require_as_many(model, store)
+def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
+    """Compare a classifier's predictions with the labels of a store that has its features."""
     if store.y_kind == "real":
         store.require_classes("evaluate")
     if not store.known_rows:
@@ -100,14 +101,6 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     return found
 
 
-def _require_as_many(model: Any, store: Store) -> None:
-    """Raise InputError unless a store has as many labels or targets of a row as the model predicts."""
-    several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
-    count = model._model.outputs if several else 1
-    if count != (store.targets or 1):
-        raise InputError(f"{store.name}: {store.targets or 1} labels or targets a row, but the model predicts {count}.")
-
-
 def _require_scores(model: Any, store: Store) -> None:
     """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
     count = len(model.classes_)
@@ -128,7 +121,7 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     """
     scorers = scorers_of(scoring)
     values, y, weight = model._values_of_labelled(store.path, None, None)
-    score: Any = NumberScoring(scorers, RealValues())
+    score: Any = NumberScoring(scorers)
     if hasattr(model, "classes_"):
         link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
         threshold = getattr(model, "threshold_", 0.0)
@@ -137,26 +130,26 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     return dict(zip(scorers, found.tolist(), strict=True))
 
 
-def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation | Errors | Together:
-    """Compare a classifier's predictions with a store's labels, or a regressor's with its targets, as `evaluate`."""
+def _of_columns(model: Any, store: Store) -> Errors | Together:
+    """Compare the predictions of a regressor, or of several labels, with a store that has the model's features."""
     of_labels = hasattr(model, "multilabel_")
-    if hasattr(model, "classes_") and not of_labels:
-        return evaluate(model, store, keep_margins=keep_margins)
-    _require_as_many(model, store)
     if of_labels and not store.facts.labels:
         raise InputError(NOT_LABELS)
     store.require_targets("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
     count = store.targets or 1
-    each: list[Any] = _of_labels(model, count) if of_labels else [Errors() for _ in range(count)]
+    each: list[Any] = [Errors() for _ in range(count)]
+    if of_labels:  # each with its own link and boundary
+        links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
+        thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
+        made = zip(links, thresholds, strict=True)
+        each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
     giver, then = model, ends
     sizes: dict[float, Any] = {}  # of intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
-        giver, then = model._of_intervals()
         for share in COVERAGES:
-            by_target = -thresholds_of(model.conformity_, share, by_class=bool(store.targets))
-            sizes[share] = by_target if store.targets else by_target[0]
+            giver, then, sizes[share] = model._of_intervals(share)
     right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         known = known_targets(y)  # of rows that miss another target, too, nothing counts
@@ -175,14 +168,6 @@ def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluati
         return each[0]
     names = map(str, range(count))
     return Together(dict(zip(names, each, strict=True)), getattr(model, "threshold_", None), right, total)
-
-
-def _of_labels(model: Any, count: int) -> list[Evaluation]:
-    """Return a comparison for each label of a row, with its own link and boundary."""
-    links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
-    thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
-    made = zip(links, thresholds, strict=True)
-    return [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
 
 
 @dataclass(eq=False)
@@ -324,8 +309,12 @@ class Evaluation:
         if self.probabilities is not None and self.link is not None:
             found = probabilities(scores[known], self.link, self.threshold) if shares is None else shares[known]
             self.probabilities.add(true[known], found, weight[known])
-        if self.conformity is not None:
-            self._add_sets(true[known], scores[known], weight[known])
+        for coverage in COVERAGES if self.conformity is not None else ():
+            assert self.conformity is not None
+            found = sets(scores[known], thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
+            size = found.sum(axis=1)
+            columns = np.stack([np.ones(len(size)), found[np.arange(len(size)), true[known]], size, size == 0])
+            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight[known]
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
@@ -333,15 +322,6 @@ class Evaluation:
         if self.theta is not None:
             sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
             self.band += np.bincount(sides, minlength=3)
-
-    def _add_sets(self, true: Array, scores: Array, weight: Array) -> None:
-        """Count whether the sets of rows hold their class, and how large they are."""
-        assert self.conformity is not None
-        for coverage in COVERAGES:
-            found = sets(scores, thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
-            size = found.sum(axis=1)
-            columns = np.stack([np.ones(len(true)), found[np.arange(len(true)), true], size, size == 0])
-            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight
 
     def set_facts(self) -> dict[str, dict[str, float]]:
         """Return how many rows' sets hold their class, how many classes they have, and how many are empty."""

@@ -13,7 +13,6 @@ from dask_odm.diagnostics.plotting import COLOURS, new_axes, ticks
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import cube_to_predict
-from dask_odm.models.predict import label_block
 from dask_odm.printing import short
 from dask_odm.typing import Array
 
@@ -63,27 +62,24 @@ def maps_of(model: Any, X: Any) -> dict[str, CubeMap]:
     some = X.isel({d: slice(None, None, step) for d in sizes})
     of_classes = hasattr(model, "classes_")
     (scores,) = computed(model.decision_function(some) if of_classes else model.predict(some))
+    of_labels = hasattr(model, "multilabel_")
     several = scores.ndim > len(sizes)
-    if not of_classes or hasattr(model, "multilabel_"):
-        last = scores.dims[-1]
-        each = {f"Map of {j}": scores.isel({last: j}, drop=True) for j in range(scores.sizes[last] if several else 0)}
-        return {name: _map_of_one(values, of_classes, step) for name, values in (each or {"Map": scores}).items()}
-    found = scores.to_numpy()
-    missing = np.isnan(found).any(axis=-1) if several else np.isnan(found)
-    flat = np.nan_to_num(found).reshape(-1, *found.shape[len(sizes) :])
-    codes = label_block(flat, np.arange(len(model.classes_))).reshape(missing.shape)
-    values = scores
-    if several:
+    last = scores.dims[-1]
+    if several and of_classes and not of_labels:
+        found = scores.to_numpy()
         largest = np.partition(found, -2, axis=-1)
-        values = scores.isel({scores.dims[-1]: 0}, drop=True).copy(data=largest[..., -1] - largest[..., -2])
-    return {"Map": CubeMap(values, np.where(missing, -1, codes), list(map(short, class_names(model))), step)}
+        values = scores.isel({last: 0}, drop=True).copy(data=largest[..., -1] - largest[..., -2])
+        codes = np.where(np.isnan(found).any(axis=-1), -1, np.nan_to_num(found).argmax(axis=-1))
+        return {"Map": CubeMap(values, codes, list(map(short, class_names(model))), step)}
+    classes = ["without", "with"] if of_labels else list(map(short, class_names(model))) if of_classes else []
 
+    def map_of_one(values: Any) -> CubeMap:
+        codes = np.where(values.isnull(), -1, values > 0) if of_classes else None
+        return CubeMap(values, codes, classes, step)
 
-def _map_of_one(values: Any, is_label: bool, step: int) -> CubeMap:
-    """Return the map of a target, or of the decision values of a label."""
-    found = values.to_numpy()
-    codes = np.where(np.isnan(found), -1, found > 0) if is_label else None
-    return CubeMap(values, codes, ["without", "with"] if is_label else [], step)
+    if not several:
+        return {"Map": map_of_one(scores)}
+    return {f"Map of {j}": map_of_one(scores.isel({last: j}, drop=True)) for j in range(scores.sizes[last])}
 
 
 def plot_classes(found: CubeMap) -> Any:

@@ -240,7 +240,7 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     row = store.features, store.dtype.itemsize
     memory = LandmarkMemory(r, n, *row)
     passes = StorePasses(store, cluster)
-    sent = SKETCH * r * drawn_bytes(*row)
+    sent = SKETCH * r * drawn_bytes(*row)  # about, since one or two passes of a dozen draw all rows of a sample
     work = _by_passes(passes, costs.passes, memory.streamed(start_rows(n, r)), sent, memory.solve(), kept=True)
     drawing = proposal_bytes(store, -(-r // FIRST_STRIDE), store.dtype.itemsize, "uniform")
     return replace(work, task_bytes=max(work.task_bytes, drawing))

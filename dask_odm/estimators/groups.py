@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,9 +67,7 @@ def _of_places(coordinates: Any, size: Any) -> Array:
     if places.ndim != 2:
         raise InputError(f"coordinates must have shape (n, k). Got {places.shape} instead.")
     found = _numbers(_cells(places, size))
-    if _are_single(found):
-        nearest = KDTree(places).query(places[:1000], k=2)[0][:, 1]
-        _warn_of_single(size, f"{np.median(nearest):.3g}")
+    _warn_if_single(found, size, lambda: f"{np.median(KDTree(places).query(places[:1000], k=2)[0][:, 1]):.3g}")
     return found
 
 
@@ -85,9 +83,9 @@ def _of_dimensions(given: Any, size: Any) -> Any:
     along = [_cells(each[:, None], [length]) for each, length in zip(places, size.values(), strict=True)]
     grids = np.meshgrid(*(each[:, 0] for each in along), indexing="ij")
     found = _numbers(np.column_stack([grid.ravel() for grid in grids])).reshape(grids[0].shape)
-    if _are_single(found.ravel()):
-        steps = {name: np.ptp(each) / max(1, len(each) - 1) for name, each in zip(size, places, strict=True)}
-        _warn_of_single(dict(size), " and ".join(f"{step:.3g} along {name!r}" for name, step in steps.items()))
+    steps = {name: np.ptp(each) / max(1, len(each) - 1) for name, each in zip(size, places, strict=True)}
+    told = " and ".join(f"{step:.3g} along {name!r}" for name, step in steps.items())
+    _warn_if_single(found.ravel(), dict(size), lambda: told)
     return xr.DataArray(found, {name: given[name] for name in size}, list(size), name="group")
 
 
@@ -107,16 +105,13 @@ def _numbers(cells: Array) -> Array:
     return found
 
 
-def _are_single(groups: Array) -> bool:
-    """Return whether nearly all groups are of one row."""
+def _warn_if_single(groups: Array, size: Any, steps: Callable[[], str]) -> None:
+    """Warn if nearly all groups are of one row; ``steps`` tells how far neighbours are apart."""
     counts = np.bincount(groups)
-    return len(counts) > 1 and float((counts == 1).mean()) > 0.9
-
-
-def _warn_of_single(size: Any, steps: str) -> None:
-    warnings.warn(
-        f"nearly all blocks of size={size!r} hold one row, so that rows are left out singly. A size is in the units of "
-        f"the coordinates, and neighbours are {steps} apart; a block should be many times wider.",
-        UserWarning,
-        stacklevel=4,
-    )
+    if len(counts) > 1 and (counts == 1).mean() > 0.9:
+        warnings.warn(
+            f"nearly all blocks of size={size!r} hold one row, so that rows are left out singly. A size is in the "
+            f"units of the coordinates, and neighbours are {steps()} apart; a block should be many times wider.",
+            UserWarning,
+            stacklevel=4,
+        )

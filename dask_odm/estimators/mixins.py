@@ -19,7 +19,7 @@ from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
-from dask_odm.estimators.inputs.checks import as_input_error, check_features, label_matrix
+from dask_odm.estimators.inputs.checks import as_input_error, check_features, input_errors, label_matrix
 from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.inputs.resolving import kind_of
@@ -153,7 +153,12 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             values, codes, weight = self._values_of_labelled(X, y, sample_weight)
             return float(np.average(is_right(values, codes), weights=weight))
         resolved = self._resolve(X, y, sample_weight)
-        right, total = self._count_right(resolved)
+        if isinstance(resolved, StoredRows) and resolved.source.y_kind is not None:
+            right, total = self._count_store(resolved.source)
+        else:
+            found = sum(map(self._count_part, resolved.parts()), RightCount(0.0, 0.0, False, ()))
+            found.require_common(self.classes_.tolist())
+            right, total = found.right, found.total
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
         if not total:
@@ -197,14 +202,6 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             return map_blocks("label", labels_block, scores, np.int64, columns=len(names))
         return map_blocks("label", label_block, scores, names.dtype, names)
 
-    def _count_right(self, resolved: Resolved) -> tuple[float, float]:
-        """Return the weight of rows that are predicted right, and of all rows with a label."""
-        if isinstance(resolved, StoredRows) and resolved.source.y_kind is not None:
-            return self._count_store(resolved.source)
-        found = sum(map(self._count_part, resolved.parts()), RightCount(0.0, 0.0, False, ()))
-        found.require_common(self.classes_.tolist())
-        return found.right, found.total
-
     def _count_part(self, resolved: Resolved) -> RightCount:
         """Return what `count_right` does of one part of the rows, whose predictions can be had at once."""
         y, weight = resolved.y, resolved.weight
@@ -213,8 +210,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         predicted = self._labels(resolved, np.arange(len(self.classes_)))
         classes = self.classes_.tolist()
         if isinstance(resolved, Given):
-            found: RightCount = as_input_error(lambda: _count_in_memory(predicted, y, weight, classes))
-            return found
+            return _count_in_memory(predicted, y, weight, classes)
         counts = predicted.map_blocks(
             count_block,
             *[each for each in (y, weight) if each is not None],
@@ -227,7 +223,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return reduce(add, computed(counts)[0])
 
     def _count_store(self, store: Store) -> tuple[float, float]:
-        """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""
+        """Return the weight of the rows of a store that are predicted right, and of all with a label.
+
+        They are counted by threads of this process or by a client's workers.
+        """
         check_features(self, store)
         store.require_classes("score")
         classes = self.classes_.tolist()
@@ -303,6 +302,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return predicted[known], values[known], None if weights is None else weights[known]
 
 
+@input_errors()
 def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:
     y = column_or_1d(labels_of(y), warn=True)
     weight = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)

@@ -47,7 +47,7 @@ class ODMEstimator(LeftOutScores, ProbabilityClassifier):
         Factors for the row weights of each class. "balanced" gives all classes the same total weight.
     multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned: one-vs-rest or one-vs-one. None: "ovr" for the linear kernel and with
-        ``loo``, else "ovo".
+        ``loo``, else "ovo"; of more than 5,000 rows, "auto" leaves rows out of pairs if that is quick.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -68,6 +68,8 @@ class ODMEstimator(LeftOutScores, ProbabilityClassifier):
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring, Array, Array, Array]:
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
+        if pairs := self._model.pairs:
+            return replace(score, pairs=pairs, link=self.probability_link_), *self._rows_left_out()
         return score, *self._of_learned(*self._rows_left_out())
 
     def tune_threshold(

@@ -72,11 +72,9 @@ class RegressionFit(ODMFit):
         """
         odm = self.odm
         below = replace(odm, upsilon=SPREAD * odm.upsilon, lam=odm.lam / SPREAD)
-        all_odm = odm, below, replace(odm, upsilon=odm.upsilon / SPREAD)
-        runs = enumerate(runs_of(self.run, MACHINES))
-        return [
-            replace(self.of_machine(i, MACHINES, run), odm=each) for (i, run), each in zip(runs, all_odm, strict=True)
-        ]
+        above = replace(odm, upsilon=odm.upsilon / SPREAD)
+        each = enumerate(zip((odm, below, above), runs_of(self.run, MACHINES), strict=True))
+        return [replace(self.of_machine(i, MACHINES, run), odm=own) for i, (own, run) in each]
 
     def row_losses(self, y: Array, weight: Array) -> RowLosses:
         return RowLosses(self.odm, np.ones(len(y)), weight, targets=y)
@@ -139,8 +137,7 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
     residuals = (values - y)[counted]
     units = weight[counted]
     sizes = (targets.unit * np.abs(residuals) if sizes is None else sizes).reshape(len(counted), -1)
-    one = np.ones(len(counted), np.int64)
-    tables = [conformity_table(-size, one, units, 2) for size in sizes.T]
+    tables = [conformity_table(-size, np.ones(len(size), np.int64), units, 2) for size in sizes.T]
     table = tables[0] if len(tables) == 1 else np.stack([each[2] for each in (*tables, tables[0])])
     score = float(1.0 - np.average(residuals**2, axis=0, weights=units).mean())
     del residuals, sizes  # each as large as what is kept
@@ -222,20 +219,22 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
+        giver, then, size = self._of_intervals(coverage)
         if self._model.outputs > 1:
-            sizes = -thresholds_of(self.conformity_, coverage, by_class=True)
             values = None if self._cube_to_predict(X) is not None else self._values(self._resolve(X))
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
-            return ends(values, sizes)
-        giver, then = self._of_intervals()
-        size = -float(thresholds_of(self.conformity_, coverage, by_class=False)[0])
+            return then(values, size)
         found = self._answered(X, "interval", then, size, columns=2, giver=giver)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
-    def _of_intervals(self) -> tuple[Self, Callable[..., Array]]:
-        """Return the estimator whose values intervals are made of, all machines' of a spread model, and by what."""
-        return (self._changed("spread", spread=False), spread_ends) if self._model.spread else (self, ends)
+    def _of_intervals(self, coverage: float) -> tuple[Self, Callable[..., Array], Any]:
+        """Return whose values intervals are made of, all machines' of a spread model, by what, and of which sizes."""
+        several = self._model.outputs > 1
+        sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
+        size = sizes if several else float(sizes[0])
+        spread = self._model.spread
+        return (self._changed("spread", spread=False), spread_ends, size) if spread else (self, ends, size)
 
 
 @with_parameters

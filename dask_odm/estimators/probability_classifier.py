@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any, Self
 
@@ -12,16 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.problem.linear import EXACT_FEATURES
-from dask_odm.models.probabilities import (
-    answers_of_all,
-    coupled,
-    learned_values,
-    log_coupled,
-    log_of_labels,
-    log_probabilities,
-    of_labels,
-    probabilities,
-)
+from dask_odm.models.probabilities import answers_of_all, coupled, learned_values, of_labels, probabilities
 from dask_odm.models.sets import conformity_table, sets, thresholds_of
 from dask_odm.typing import Array
 
@@ -92,7 +84,7 @@ class ProbabilityClassifier(StoreClassifier):
         InputError
             As `decision_function`.
         """
-        return self._linked(X, probabilities, coupled, "probability", 0.0)
+        return self._linked(X, "probability", 0.0, log=False)
 
     @_NeedsLink
     def predict_log_proba(self, X: Any) -> Any:
@@ -103,7 +95,7 @@ class ProbabilityClassifier(StoreClassifier):
         X : rows of shape (n, d), or a cube
             As `decision_function` takes them.
         """
-        return self._linked(X, log_probabilities, log_coupled, "log_probability", -np.inf)
+        return self._linked(X, "log_probability", -np.inf, log=True)
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
         """Return the set of likely classes of every row, bool (n, n_classes), in the form of `decision_function`.
@@ -126,8 +118,8 @@ class ProbabilityClassifier(StoreClassifier):
         Raises
         ------
         InputError
-            As `decision_function`; a coverage out of range; a fit without ``loo`` or by pairs of classes, before
-            `calibrate`.
+            As `decision_function`; a coverage out of range; a fit without ``loo``, or by pairs of classes with
+            groups, before `calibrate`.
         """
         check_is_fitted(self)
         self._refuse_labels("predict_set")
@@ -165,21 +157,16 @@ class ProbabilityClassifier(StoreClassifier):
         self.calibration_rows_ = len(codes)
         return self
 
-    def _linked(
-        self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str, of_lacking: float
-    ) -> Any:
-        """Apply ``plain``, or ``of_pairs`` for pairs, to decision values and the link: a column for every class.
-
-        It is ``of_lacking`` for classes that had no row.
-        """
+    def _linked(self, X: Any, name: str, of_lacking: float, *, log: bool) -> Any:
+        """Return probabilities or their logarithms, a column for every class: ``of_lacking`` of those without a row."""
         check_is_fitted(self)
         link = self.probability_link_
         if getattr(self._model, "pairs", 0):
-            more = link, len(self.classes_) - len(self._model.lacking)
-            return self._by_class(X, of_pairs, name, np.float64, of_lacking, *more, of_machines=True)
-        if self._has_labels:
-            plain = of_labels if plain is probabilities else log_of_labels
-        return self._by_class(X, plain, name, np.float64, of_lacking, link, self._threshold)
+            classes = len(self.classes_) - len(self._model.lacking)
+            of_pairs = partial(coupled, log=log)
+            return self._by_class(X, of_pairs, name, np.float64, of_lacking, link, classes, of_machines=True)
+        of_values = partial(of_labels if self._has_labels else probabilities, log=log)
+        return self._by_class(X, of_values, name, np.float64, of_lacking, link, self._threshold)
 
     def _by_class(
         self,

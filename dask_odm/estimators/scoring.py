@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -25,8 +25,9 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.shared_parameters import KernelParameters, NewtonParameters
 from dask_odm.learning.parameters import Registered, with_parameters
 from dask_odm.methods.left_out import LEFT_OUT_ROWS
+from dask_odm.models.model import class_scores
 from dask_odm.models.predict import label_block, labels_block
-from dask_odm.models.probabilities import answers_of_all, fit_link, joined_links, of_labels, probabilities
+from dask_odm.models.probabilities import answers_of_all, coupled, fit_link, joined_links, of_labels, probabilities
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -50,14 +51,18 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> Array:
         """Return the decision values of rows."""
-        return self.values[X]
+        pairs = self.scoring.pairs
+        return class_scores(self.values[X].T, pairs).T if pairs else self.values[X]
 
     def predict(self, X: Any) -> Array:
         """Return the labels of rows."""
-        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.scoring.classes)
+        values = self.decision_function(X)
+        return labels_block(values) if self.labels else label_block(values, self.scoring.classes)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
+        if self.scoring.pairs:
+            return coupled(self.values[X], self.link(), self.scoring.pairs)
         more = self.link(), self.scoring.threshold
         if self.labels:
             return of_labels(self.values[X], *more)
@@ -72,7 +77,7 @@ class Scoring:
 
     Decision values of two classes, or of labels, are what is left after a ``threshold`` was taken off. Probabilities
     are made by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows. A
-    model had no row of the classes with the codes ``lacking``.
+    model had no row of the classes with the codes ``lacking``. With ``pairs`` classes, values are those of machines.
     """
 
     scorers: Mapping[str, Scorer]
@@ -81,6 +86,7 @@ class Scoring:
     link: Array | None = None
     fits: bool = True
     lacking: tuple[int, ...] = ()
+    pairs: int = 0
 
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
@@ -126,7 +132,7 @@ class NumberScoring:
     """Scorers by name, the one that decides first, of predictions and targets in ``units``."""
 
     scorers: Mapping[str, Scorer]
-    units: RealValues
+    units: RealValues = field(default_factory=RealValues)
 
     def __call__(self, values: Array, targets: Array, weight: Array) -> Array:
         """Return all scores (q,) of predicted ``values``; raise InputError if a scorer cannot score them."""
@@ -216,22 +222,23 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     scale: str | None = "auto"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from rows, and labels or targets.
+        """Learn from rows, and labels or targets; a search finds settings first, and learns with the best of them.
 
         Parameters
         ----------
         groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
-            then that of the model without any row of its group, in closed form. Score, probabilities and intervals
-            follow from these values. If the rows of a group resemble each other, leaving out single rows makes the
-            model look better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name
-            of a variable.
+            With ``loo``, and in a search with ``cv=None``, the group of each row, such as a patient, a field or a
+            station. The left-out value of a row is then that of the model without any row of its group, in closed form.
+            Score, probabilities and intervals follow from these values. If the rows of a group resemble each other, as
+            neighbouring pixels do, leaving out single rows makes the model look better than it is: leave out blocks of
+            a scene (`spatial_blocks`). A splitter as ``cv`` such as scikit-learn's `GroupKFold` gets the groups. For a
+            cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
 
         Raises
         ------
         InputError
-            Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
-            another number of rows.
+            Parameters or data that cannot be learned from; groups without ``loo``, or with folds that would not keep
+            them together; fewer than two groups, or groups for another number of rows.
         """
         return self._fitted(X, y, sample_weight, groups)
 
@@ -251,8 +258,8 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         Raises
         ------
         InputError
-            The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
-            file, which has no values of rows; or a scorer does not suit the classes or targets.
+            The model was fitted without ``loo``, by pairs of classes with groups, or by an earlier version; it was
+            loaded from a file, which has no values of rows; or a scorer does not suit the classes or targets.
         """
         scoring = self.scored_by if scoring is None else scoring
         check_is_fitted(self)
@@ -263,14 +270,14 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring | NumberScoring, Array, Array, Array]:
         """Return what scores left-out values, and the rows that it is called with."""
-        return NumberScoring(scorers, RealValues()), *self._rows_left_out()
+        return NumberScoring(scorers), *self._rows_left_out()
 
     def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return left-out values, codes of classes or targets, and weights of the training rows; InputError without."""
         if not hasattr(self, LEFT_OUT_ROWS):
             raise InputError(
                 "a model from a file has no left-out values of rows, nor has one that was fitted without loo=True, or "
-                "by pairs of classes. Call this before save, or use rows that were held out: "
+                "by pairs of classes with groups. Call this before save, or use rows that were held out: "
                 "tune_threshold(scoring, X, y) and score(X, y) take them."
             )
         y, weight = getattr(self, LEFT_OUT_ROWS)
@@ -346,7 +353,8 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     from sklearn.metrics import get_scorer  # imported here, since it takes long to load
 
     given = scoring if isinstance(scoring, Mapping | Sequence | set) and not isinstance(scoring, str) else [scoring]
-    named = given.items() if isinstance(given, Mapping) else [(_name_of(each), each) for each in given]
+    names = (each if isinstance(each, str) else str(getattr(each, "__name__", type(each).__name__)) for each in given)
+    named = given.items() if isinstance(given, Mapping) else zip(names, given, strict=True)
     found: dict[str, Scorer] = {}
     for name, each in named:
         if name in found:
@@ -359,10 +367,6 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     if not found:
         raise InputError("scoring must be one scorer or more. Got none instead.")
     return found
-
-
-def _name_of(scorer: Any) -> str:
-    return scorer if isinstance(scorer, str) else str(getattr(scorer, "__name__", type(scorer).__name__))
 
 
 class CostScorer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import _check_y, column_or_1d
 
 from dask_odm.data.rows.targets import ManyClasses, OneClass, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
@@ -17,14 +18,16 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import (
     NOT_LABELS,
     CheckedRows,
-    check_classification,
-    check_labels,
-    check_regression,
-    check_unlabelled,
     class_weights,
+    distinct,
     has_columns,
+    input_errors,
+    label_matrix,
     label_weights,
     require_classes,
+    require_labels_of_classes,
+    require_text,
+    validated,
 )
 from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.learning.training.memory_data import MemoryData
@@ -90,14 +93,25 @@ class Classes(TargetKind):
 
     name = "classes"
 
+    @input_errors()
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
+        of_classes = getattr(estimator, "class_weight", None)
         if self.several and has_columns(given.y):
-            return check_labels(estimator, given)
-        rows = check_classification(estimator, given)
-        assert rows.classes is not None
-        assert rows.codes is not None
-        totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
-        return rows.with_weight(class_weights(getattr(estimator, "class_weight", None), rows.classes, totals))
+            X, y, weight, names = validated(estimator, given, label_matrix(given.y), multi_output=True)
+            totals = np.stack([weight @ (y == sign) for sign in (-1.0, 1.0)], axis=1)
+            of_labels = label_weights(of_classes, totals)
+            return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=of_labels)
+        X, y, weight, names = validated(estimator, given, given.y)
+        numbers = y.ndim == 1 and y.dtype.kind in "biu"
+        classes, codes = distinct(y) if numbers else (None, None)
+        if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
+            require_labels_of_classes(y)
+            classes, codes = np.unique(y, return_inverse=True)
+        assert codes is not None
+        require_text(classes, codes, "y")
+        require_classes(classes)
+        totals = np.bincount(codes, weight, minlength=len(classes))
+        return CheckedRows(X, y, weight, names, classes, codes).with_weight(class_weights(of_classes, classes, totals))
 
     def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         if rows.codes is None:
@@ -133,8 +147,16 @@ class RealTargets(TargetKind):
 
     name = "real"
 
+    @input_errors()
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        return check_regression(estimator, given, several=self.several)
+        X, y, weight, names = validated(estimator, given, given.y, multi_output=self.several)
+        if y.dtype.kind not in "biuf":
+            raise InputError(f"y must be numbers, the targets of a regression. Got labels of type {y.dtype}.")
+        if y.ndim != 2 or y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        # copied to be writable and contiguous, since loops would be compiled again for other arrays
+        targets = _check_y(y, multi_output=self.several, y_numeric=True).astype(np.float64)
+        return CheckedRows(X, targets, weight, names)
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         self.require_few_targets(store)
@@ -162,8 +184,11 @@ class NormalRows(TargetKind):
     name = "classes"
     needs_labels = False
 
+    @input_errors()
     def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        return check_unlabelled(estimator, given, np.array(INSIDE))
+        X, _, weight, names = validated(estimator, given, None)
+        ones = np.ones(X.shape[0])
+        return CheckedRows(X, ones, weight, names, np.array(INSIDE), ones.astype(np.int32), factors=(1.0, 1.0))
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         return StoredData(run, store, OneClass())

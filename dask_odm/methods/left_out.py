@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 from scipy.linalg import lapack
 
 from dask_odm.learning.problem.linear import PrimalProblem
@@ -30,7 +31,7 @@ from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.model import with_lacking
+from dask_odm.models.model import PREDICTED_ROWS, Model, class_scores, with_lacking
 from dask_odm.models.probabilities import fit_link, joined_links
 from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array
@@ -186,7 +187,7 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
 
     Empty if a machine has none. For one against the rest, a row's score for a class is that of the class's machine
     without the row. With ``pairs``, a row has scores for the machines of its own class alone, and the accuracy is their
-    share of correct signs.
+    share of correct signs, until `voted_left_out` has the other machines' scores.
     """
     if not all(OF_MACHINE in machine for machine in machines):
         return {}
@@ -210,6 +211,30 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
         "loo_score_": share,
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
         "probability_link_": fit_link(*flat),
+    }
+
+
+def voted_left_out(found: dict[str, Any], model: Model, data: TrainingData) -> dict[str, Any]:
+    """Return leave-one-out attributes by the votes of all pairs, from those of machines with rows of two classes each.
+
+    Machines of other classes than a row's own have not learned from it, so that the ``model`` has their scores without
+    the row. They are filled in.
+    """
+    total, numbers = data.row_numbers
+    at, y, weight = data.taking_part
+    at = at if numbers is None else numbers[at]
+    values, codes = found["loo_decision_function_"], y.astype(np.int64)
+    votes = np.empty((len(at), model.pairs))
+    step = 16 * PREDICTED_ROWS
+    for start in range(0, len(at), step):
+        rows = at[start : start + step]
+        scores = model.machine_scores(data.given_rows(rows).astype(data.dtype), CPU_COUNT).T
+        values[rows] = np.where(np.isnan(values[rows]), scores, values[rows])
+        votes[start : start + step] = class_scores(values[rows].T, model.pairs).T
+    return {
+        "loo_score_": float(np.average(votes.argmax(axis=1) == codes, weights=weight)),
+        "conformity_": conformity_table(votes, codes, weight, model.pairs),
+        LEFT_OUT_ROWS: (spread(codes, total, at).astype(np.int64), spread(weight, total, at)),
     }
 
 
@@ -245,12 +270,12 @@ def of_all_classes(trained: Trained, learned: Array | None, classes: Array | Non
     own = np.isin(classes, learned)
     lacking = tuple(np.flatnonzero(~own).tolist())
     found = dict(trained.attributes)
-    if LEFT_OUT_ROWS in found:
+    model: Any = trained.model
+    if LEFT_OUT_ROWS in found and not model.pairs:  # columns of pairs are machines
         codes, weight = found[LEFT_OUT_ROWS]
         scores = found["loo_decision_function_"]
         found[LEFT_OUT_ROWS] = np.flatnonzero(own)[codes], weight
         found["loo_decision_function_"] = with_lacking(scores.reshape(len(scores), -1), lacking)
-    model: Any = trained.model
     path = tuple(of_all_classes(each, learned, classes) for each in trained.path)
     return replace(trained, model=replace(model, lacking=lacking), attributes=found, path=path)
 

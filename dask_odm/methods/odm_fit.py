@@ -76,13 +76,14 @@ class ODMFit:
     """Settings of one fit.
 
     ``word`` names the solver that was asked for, and ``own`` is the solver object, with the parameters of the solver
-    alone. ``scheme`` says how more than two classes are learned. ``lams`` are the values of a λ path,
-    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only; ``last`` is
-    what those of kernels start from. ``axes`` are the values from which every cell chooses for itself, and None if
-    ``kernel`` and ``odm`` are for all. ``groups`` are the numbers of the groups of all rows that were given, (n,),
-    which ``loo`` leaves out instead of rows. With ``whole_rows``, it leaves out rows of any weight as a whole. With
-    ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight of all. ``metric``, a
-    word or a `Metric`, says how that of ``kernel`` is learned. Gaps of a ``trial`` are not certified.
+    alone. ``scheme`` says how more than two classes are learned, as the user says unless ``any_scheme``. ``lams`` are
+    the values of a λ path, ``starts`` raw weights and intercept of every machine to start from. Both are for linear
+    solvers only; ``last`` is what those of kernels start from. ``axes`` are the values from which every cell chooses
+    for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are the numbers of the groups of all rows
+    that were given, (n,), which ``loo`` leaves out instead of rows. With ``whole_rows``, it leaves out rows of any
+    weight as a whole. With ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight
+    of all. ``metric``, a word or a `Metric`, says how that of ``kernel`` is learned. Gaps of a ``trial`` are not
+    certified.
     """
 
     run: FitRun
@@ -102,6 +103,7 @@ class ODMFit:
     trial: bool = False
     word: str = "auto"
     scheme: Scheme = "ovr"
+    any_scheme: bool = False
     problem: ClassVar[type[ODMSettings]] = ODMSettings
     has_real_targets: ClassVar[bool] = False  # instead of classes
 
@@ -131,6 +133,7 @@ class ODMFit:
             auto_lam=auto_lam,
             metric=getattr(model, "metric", None),
             scheme=getattr(model, "multi_class", None) or ("ovr" if model.kernel == "linear" or model.loo else "ovo"),
+            any_scheme=getattr(model, "multi_class", None) is None,
             **more,
         )
 
@@ -151,13 +154,6 @@ class ODMFit:
     def with_own(self, **parameters: Any) -> ODMFit:
         """Return the settings with other parameters of the solver."""
         return replace(self, own=type(self.own)(**self.own.get_params() | parameters))
-
-    @property
-    def start(self) -> tuple[Array, float] | None:
-        """Raw weights and intercept from which the one machine starts, or None."""
-        if len(self.starts) > 1:
-            raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
-        return self.starts[0] if self.starts else None
 
     def of_machine(self, i: int, count: int, run: FitRun) -> Self:
         """Return the settings of machine ``i`` of ``count``."""
@@ -201,8 +197,8 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(replace(self, groups=None, last=None))
-        beside = "run", "loo", "whole_rows", "lams", "starts", "last", "groups", "auto_lam", "metric", "word", "scheme"
-        for name in beside:
+        beside = "run loo whole_rows lams starts last groups auto_lam metric word scheme any_scheme"
+        for name in beside.split():
             del plain[name]
         del plain["solver"]["seed"]
         metric = plain["kernel"].pop("metric")

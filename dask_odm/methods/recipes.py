@@ -22,7 +22,6 @@ from dask_odm.learning.training.recipe import (
     Recipe,
     Trained,
     crowding_features,
-    learned_nothing,
 )
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
@@ -32,7 +31,7 @@ from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks, train_targets_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
-from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out
+from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out, voted_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.metric import with_metric
@@ -127,12 +126,15 @@ class ODMFamily(Family[ODMFit]):
 
         A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
         """
-        pairs = choice.solver == "landmark" and fit.has_pairs(data)
-        if not pairs or not suits_pairs(data, fit) or not are_quick(data, fit):
+        fit = _in_pairs(data, fit)
+        if choice.solver == "landmark" and fit.has_pairs(data) and suits_pairs(data, fit) and are_quick(data, fit):
+            name, why = "exact", f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
+        elif choice.solver == "exact" and not fit.has_pairs(data) and _leaves_many(data, fit):
+            name, why = "landmark", f"{data.rows} rows are left out of {len(data.class_weights)} machines much faster"
+        else:
             return choice
-        why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
-        logger.info("solver='exact': %s", why)
-        return _rival("exact", why)
+        logger.info("solver=%r: %s", name, why)
+        return _rival(name, why)
 
     def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         fit, of_metric = with_metric(data, fit.for_data(data))
@@ -151,8 +153,19 @@ class ODMFamily(Family[ODMFit]):
         if data.n_targets > 1:
             return train_targets(choice, data, fit, self.joined_targets)
         if fit.word == "auto":
+            fit = _in_pairs(data, fit)
             choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
-        return super().train(choice, data, fit)
+        elif fit.word == "exact" and not fit.has_pairs(data) and _leaves_many(data, fit):
+            logger.warning(
+                "solver='exact' leaves each of %d rows out of %d machines: about %.0e multiplications, some minutes to "
+                "hours. multi_class='ovo' or solver='auto' takes much less.",
+                data.rows, len(data.class_weights), len(data.class_weights) * float(data.rows) ** 3,
+            )  # fmt: skip
+        trained = super().train(choice, data, fit)
+        if fit.loo and fit.has_pairs(data) and fit.groups is None:
+            for each in trained.path or (trained,):
+                each.attributes.update(voted_left_out(each.attributes, each.model, data))
+        return trained
 
     def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
         return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
@@ -170,7 +183,8 @@ def _plain(machines: Sequence[Attributes]) -> list[Attributes]:
 def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> Trained:
     """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
-    nothing = learned_nothing(trained.history, lam)
+    last = trained.history[-1].get("objective") if trained.history else None
+    nothing = last is not None and last > 0.99 * 0.5 * lam  # close to that of the zero model
     crowding = crowding_features(data, fit.kernel, nothing=nothing)
     nothing = nothing and len(data.class_weights) == 2
     if not crowding and not nothing:
@@ -274,6 +288,20 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
         why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error, fit)}"
     logger.info("solver='cells': %s", why)
     return why
+
+
+def _leaves_many(data: TrainingData, fit: ODMFit) -> bool:
+    """Return whether so many rows are left out, of several machines of all, that their cubes take minutes."""
+    several = len(data.class_weights) > 2 and fit.kernel.kernel != "precomputed"
+    return fit.loo and several and data.rows > AUTO.grouped_rows
+
+
+def _in_pairs(data: TrainingData, fit: F) -> F:
+    """Return the settings with pairs of many classes where rows are left out of these much sooner than of all."""
+    if fit.scheme == "ovo" or not fit.any_scheme or fit.groups is not None or not _leaves_many(data, fit):
+        return fit
+    quick = suits_pairs(data, fit) and are_quick(data, fit)
+    return replace(fit, scheme="ovo") if quick else fit
 
 
 def _rival(solver: str, why: str = "") -> Choice[ODMFit]:

@@ -80,7 +80,7 @@ class RightCount:
 
 def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | None = None) -> RightCount:
     """Count the rows (n,) whose predicted ``codes`` are the places of their labels ``y``."""
-    true, labels, places = _codes(y, classes)
+    true, labels, places = codes_of_rows(y, classes)
     weight = np.ones(len(codes)) if weight is None else np.asarray(unmasked(weight), dtype=np.float64)
     counted = np.where(true == MISSING, 0.0, weight)
     others = tuple(label for label, place in zip(labels, places, strict=True) if place == UNKNOWN)[:MOST_SHOWN]
@@ -95,13 +95,8 @@ def count_block(codes: Array, y: Array, weight: Array | None = None, *, classes:
         raise InputError(f"in a block of rows, {error}") from error
 
 
-def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
-    """Return the index in ``classes`` of each row's label, int64 (n,), as `codes_of`."""
-    return _codes(y, classes)[0]
-
-
-def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int]]:
-    """Return the code of each row's label, and the distinct labels with their codes.
+def codes_of_rows(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int]]:
+    """Return the code of each row's label as of `codes_of`, int64 (n,), and the distinct labels with their codes.
 
     Raises InputError, with the first row, for a label that is no text: no model has such a class.
     """

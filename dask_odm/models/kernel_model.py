@@ -258,7 +258,8 @@ class KernelModel(Model):
         for some in self._steps(first, last):
             coefficients = self.coefficients[:, some]
             if coefficients.any():
-                machines = _used_machines(coefficients)
+                used = np.flatnonzero(coefficients.any(axis=1))  # few, if one-vs-one; all count if most do
+                machines = slice(None) if 2 * len(used) > len(coefficients) else used
                 yield some, machines, coefficients[machines]
 
     def _steps(self, first: int, last: int) -> Iterator[slice]:
@@ -311,12 +312,3 @@ class KernelModel(Model):
     def _rows(cls, machines: int, pairs: int) -> int:
         """Return how many rows the coefficients have."""
         return machines
-
-
-def _used_machines(coefficients: Array) -> Array | slice:
-    """Return the machines with a nonzero coefficient (machines, rows), or all if most have one.
-
-    One-vs-one, few machines know the class of a tile's rows.
-    """
-    used = np.flatnonzero(coefficients.any(axis=1))
-    return slice(None) if 2 * len(used) > len(coefficients) else used

@@ -79,21 +79,19 @@ class Model(ABC):
 
     def values(self, X: Any, threads: int = 1) -> Array:
         """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in their `value_type`."""
-        return with_lacking(self._own_values(X, threads), self.lacking)
-
-    def value_type(self, dtype: Any) -> np.dtype[Any]:
-        """Return the dtype of the values of rows of a ``dtype``."""
-        return np.dtype(np.float64 if self.wide else dtype)
-
-    def _own_values(self, X: Any, threads: int) -> Array:
         if not self.pairs:
-            return self.machine_scores(X, threads)[: self.own_outputs].T.astype(self.value_type(X.dtype))
+            own = self.machine_scores(X, threads)[: self.own_outputs].T.astype(self.value_type(X.dtype))
+            return with_lacking(own, self.lacking)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
         step = max(2 * PREDICTED_ROWS, min(32 * PREDICTED_ROWS, CLASS_SCORE_BYTES // (8 * len(self.intercept))))
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
             out[rows] = class_scores(np.ascontiguousarray(self.machine_scores(X[rows], threads)), self.pairs).T
-        return out
+        return with_lacking(out, self.lacking)
+
+    def value_type(self, dtype: Any) -> np.dtype[Any]:
+        """Return the dtype of the values of rows of a ``dtype``."""
+        return np.dtype(np.float64 if self.wide else dtype)
 
     def label_values(self, X: Any, threads: int = 1) -> Array:
         """Return values (n, outputs) that give the same labels as `values`, perhaps in fewer digits and less time."""

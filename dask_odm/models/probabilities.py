@@ -17,7 +17,7 @@ multi-class classification by pairwise coupling*, 2004, second method).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,48 +56,34 @@ def log_odds(link: Array, scores: Array) -> Array:
     return np.where(scores > 0, np.maximum(found, 0.0), np.minimum(found, 0.0))
 
 
-def probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Array:
+def probabilities(scores: Array, link: Array, threshold: float = 0.0, *, log: bool = False) -> Array:
     """Return the probabilities of two classes, float64 (n, 2), for ``scores`` (n,), or of more for (n, classes).
 
+    Or with ``log`` their logarithms, which for two classes are accurate near probability 0.
     Of two classes, that of the sign of the score has more than ½. Of more, the link gives the probability of each
     against the rest, and the sum is normalised to 1. The class of the largest score is the most probable. The scores of
     two classes are what is left of others after a ``threshold`` was taken off, for which the link is.
     """
     if scores.ndim == 2:
-        return _normalised(scores, link)
-    scores = scores + threshold
-    odds = np.exp(-np.abs(log_odds(link, scores)))
-    winning = np.maximum(1.0 / (1.0 + odds), np.nextafter(0.5, 1.0))
-    losing = odds / (1.0 + odds)
-    return _by_class(scores, winning, losing)
-
-
-def log_probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Array:
-    """Return logarithms of `probabilities`, of their shape. For two classes they are accurate near probability 0."""
-    if scores.ndim == 2:
-        return np.log(np.maximum(_normalised(scores, link), np.finfo(np.float64).tiny))
+        found = _normalised(scores, link)
+        return np.log(np.maximum(found, np.finfo(np.float64).tiny)) if log else found
     scores = scores + threshold
     far = -np.abs(log_odds(link, scores))
-    winning = -np.log1p(np.exp(far))
-    return _by_class(scores, winning, far + winning)
+    odds = np.exp(far)
+    winning = -np.log1p(odds) if log else np.maximum(1.0 / (1.0 + odds), np.nextafter(0.5, 1.0))
+    losing = far + winning if log else odds / (1.0 + odds)
+    upper = scores > 0
+    return np.stack([np.where(upper, losing, winning), np.where(upper, winning, losing)], axis=1)
 
 
-def of_labels(scores: Array, links: Array, threshold: Any = 0.0) -> Array:
-    """Return the probability of each label by its own link, float64 (n, labels); see `joined_links`.
+def of_labels(scores: Array, links: Array, threshold: Any = 0.0, *, log: bool = False) -> Array:
+    """Return the probability of each label by its own link, float64 (n, labels), or with ``log`` its logarithm.
 
-    The scores are what is left of others after a ``threshold`` of each label was taken off, for which the links are.
+    The scores are what is left of others after a ``threshold`` of each label was taken off, for which the links are,
+    see `joined_links`.
     """
-    return np.stack([_sigmoid(z) for z in _of_each(scores + threshold, links)], axis=1)
-
-
-def log_of_labels(scores: Array, links: Array, threshold: Any = 0.0) -> Array:
-    """Return the logarithms of `of_labels`, accurate near probability 0."""
-    return np.stack([-np.logaddexp(0.0, -z) for z in _of_each(scores + threshold, links)], axis=1)
-
-
-def _of_each(scores: Array, links: Array) -> Iterator[Array]:
-    """Yield the log-odds (n,) of each label."""
-    return map(log_odds, links.reshape(-1, 2, links.shape[1]), scores.T)
+    odds = map(log_odds, links.reshape(-1, 2, links.shape[1]), (scores + threshold).T)
+    return np.stack([-np.logaddexp(0.0, -z) if log else _sigmoid(z) for z in odds], axis=1)
 
 
 def joined_links(links: Sequence[Array]) -> Array:
@@ -124,11 +110,6 @@ def _normalised(scores: Array, link: Array) -> Array:
     lost = found.argmax(axis=1) != winner  # rows in which rounding made another class as probable
     found[rows[lost], winner[lost]] = np.nextafter(found[lost].max(axis=1), 1.0)
     return found
-
-
-def _by_class(scores: Array, winning: Array, losing: Array) -> Array:
-    upper = scores > 0
-    return np.stack([np.where(upper, losing, winning), np.where(upper, winning, losing)], axis=1)
 
 
 def learned_values(values: Array, lacking: tuple[int, ...]) -> Array:
@@ -229,19 +210,15 @@ def _fitted_slopes(
     return slopes
 
 
-def coupled(scores: Array, link: Array, classes: int) -> Array:
+def coupled(scores: Array, link: Array, classes: int, *, log: bool = False) -> Array:
     """Return the probabilities of the classes (n, classes), float64, from machines' ``scores`` (n, machines).
 
-    ``link`` turns any machine's score into the log-odds of its positive class.
+    Or with ``log`` their logarithms. ``link`` turns any machine's score into the log-odds of its positive class.
     """
     step = max(1, (8 << 20) // (8 * (classes + 1) ** 2))  # rows whose linear systems take 8 MB
     blocks = [scores[start : start + step] for start in range(0, max(1, len(scores)), step)]
-    return np.concatenate([_coupled(log_odds(link, block), classes) for block in blocks])
-
-
-def log_coupled(scores: Array, link: Array, classes: int) -> Array:
-    """Return the logarithms of `coupled`."""
-    return np.log(coupled(scores, link, classes))
+    found = np.concatenate([_coupled(log_odds(link, block), classes) for block in blocks])
+    return np.log(found) if log else found
 
 
 def _coupled(z: Array, classes: int) -> Array:

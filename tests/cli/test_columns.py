@@ -68,19 +68,6 @@ def test_names_and_levels_that_a_terminal_would_obey_are_spelled(tmp_path):
     assert done.stdout.count("\\x1b[31mred") >= 2
 
 
-@pytest.mark.parametrize("end", ["csv", "parquet"])
-def test_predictions_are_those_of_the_frame_whatever_holds_it(folder, tmp_path, end):
-    new = made_table(30, seed=1).drop(columns="kind")
-    new.loc[3, "job"] = "astronaut"
-    model = load_model(folder / "model.zarr")
-    path = tmp_path / f"new.{end}"
-    given = new.iloc[:, ::-1].assign(extra="x")
-    _ = given.to_csv(path, index=False) if end == "csv" else given.to_parquet(path)
-    done = run("predict", folder / "model.zarr", path, "-")
-    assert done.stdout.split() == ["label", *model.predict(new).tolist()]
-    assert done.stderr == f"dask-odm: {path}: column 'extra' is left out: the model knows no such feature.\n"
-
-
 def test_labels_are_the_column_that_is_none_of_the_model(folder, tmp_path):
     model, test = load_model(folder / "model.zarr"), made_table(40, seed=2)
     test.rename(columns={"kind": "answer"}).to_csv(tmp_path / "test.csv", index=False)
@@ -88,12 +75,6 @@ def test_labels_are_the_column_that_is_none_of_the_model(folder, tmp_path):
     assert found["accuracy"] == model.score(test.drop(columns="kind"), test["kind"])
     run("calibrate", folder / "model.zarr", tmp_path / "test.csv", tmp_path / "calibrated.zarr")
     assert load_model(tmp_path / "calibrated.zarr").column_recipe_ == model.column_recipe_
-
-
-def test_a_missing_column_is_one_line(folder, tmp_path):
-    TABLE.drop(columns="smoker").to_csv(tmp_path / "a.csv", index=False)
-    line = run("predict", folder / "model.zarr", tmp_path / "a.csv", "-", status=2).stderr.splitlines()[-1]
-    assert line == f"dask-odm: {tmp_path / 'a.csv'} has no column 'smoker', of which the model learned."
 
 
 @pytest.mark.parametrize("like", ["train.zarr", "model.zarr"])

@@ -191,18 +191,6 @@ def test_checkpoint_and_resume(made, tmp_path, caplog):
 # What cannot work -------------------------------------------------------------------------------------------
 
 
-def test_an_output_that_exists_is_refused_before_the_work(made, tmp_path):
-    def check(model, *options):
-        began = time.perf_counter()
-        line = refused("fit", made / "train.zarr", model, "--max-iter", 10**9, "--tol", 1e-300, *options)
-        assert time.perf_counter() - began < 5
-        return line
-
-    assert "exists; pass --overwrite" in check(made / "model.zarr")
-    assert "is not a model; remove it yourself" in check(made / "train.zarr", "--overwrite")
-    assert "there is no folder" in check(tmp_path / "no/m.zarr")
-
-
 def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
     def denied(*args, **kwargs):
         raise PermissionError(13, "Permission denied", "secret.csv")

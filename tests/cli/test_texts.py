@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
@@ -77,20 +76,6 @@ def test_texts_are_judged(folder):
     )
     run("report", folder / "model.zarr", folder / "docs.jsonl", folder / "page.html", "--label", "topic")
     assert "<html" in (folder / "page.html").read_text(encoding="utf-8")
-
-
-def test_models_of_numbers_take_no_texts(folder):
-    rng = np.random.default_rng(0)
-    rows = folder / "rows.csv"
-    rows.write_text("a,label\n" + "".join(f"{value},{value > 0}\n" for value in rng.normal(size=40)))
-    run("ingest", rows, folder / "rows.zarr")
-    run("fit", folder / "rows.zarr", folder / "numbers.zarr", "--kernel", "linear")
-    refused = run("predict", folder / "numbers.zarr", folder / "docs.jsonl", "-", "--text", "body", status=2)
-    assert "did not learn from texts, but from rows of numbers" in refused.stderr
-    assert (
-        "--text are for files, not stores"
-        in run("predict", folder / "model.zarr", folder / "text.zarr", "-", "--text", "body", status=2).stderr
-    )
 
 
 def test_a_size_that_is_none(folder):

@@ -533,25 +533,6 @@ def _measured(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(rows, 3)), np.round(rng.normal(size=rows) * 100, 3)
 
 
-@pytest.mark.parametrize("kind", ["csv", "svm", "arrays", "frame"])
-@pytest.mark.parametrize("block_bytes", [1, 2000, 10**7])
-def test_measurements_become_real_targets(tmp_path, kind, block_bytes):
-    X, y = _measured(150)
-    source = {"arrays": (X, y), "frame": pd.DataFrame(X, columns=list("abc")).assign(y=y)}.get(kind)
-    if kind == "svm":
-        source = _write_libsvm(tmp_path / "a.svm", X, y)
-    if kind == "csv":
-        pd.DataFrame(X).assign(y=y).to_csv(tmp_path / "a.csv", index=False)
-        source = tmp_path / "a.csv"
-    heard: list[Event] = []
-    with listen(heard.append):
-        store = ingest(source, tmp_path / "a.zarr", chunk_rows=50, block_bytes=block_bytes)
-    assert (store.y_kind, store.classes) == ("real", None)
-    assert next(e for e in heard if isinstance(e, Ingested)).target == "real"
-    np.testing.assert_array_equal(store.read_column("y"), y, strict=True)
-    store.verify()
-
-
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [
@@ -600,14 +581,3 @@ def test_real_targets_that_are_no_numbers(tmp_path):
     with pytest.raises(InputError, match=r"row 0: inf is no finite number"):
         ingest((np.zeros((2, 1)), [np.inf, 1.0]), tmp_path / "a.zarr", target="real")
     assert not (tmp_path / "a.zarr").exists()
-
-
-@pytest.mark.parametrize("block_bytes", [1, 10**7])
-def test_real_targets_are_split_with_their_rows(tmp_path, block_bytes):
-    X, y = _measured()
-    X[:, 0] = y
-    train, test = ingest((X, y), tmp_path / "a.zarr", test_size=0.3, dtype="float64", block_bytes=block_bytes)
-    assert (train.rows, test.rows) == (280, 120)
-    for store in (train, test):
-        whole = store.read_rows(np.arange(store.rows))
-        np.testing.assert_array_equal(whole.X[:, 0], whole.y)

@@ -353,13 +353,6 @@ def test_resources_of_the_workers(client):
     assert Cluster.current("2 GB").limit == 10**9, "never more than the workers have"
 
 
-def test_map_chunks_keeps_the_order_and_reports(client):
-    cluster = Cluster.current()
-    assert cluster.map_chunks(divmod, [(i, 3) for i in range(50)], "x") == [divmod(i, 3) for i in range(50)]
-    with pytest.raises(ZeroDivisionError):
-        cluster.map_chunks(divmod, [(1, 1), (1, 0)], "x")
-
-
 def test_what_tasks_share_draws_them_to_no_worker(client):
     """They are handed out one after the other; else most go to the worker that has it first."""
     found = Cluster.current().map_chunks(place_jobs.process_after, [(0.1,)] * 8, "places", "shared")

@@ -23,7 +23,7 @@ from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.engine import watch
 from dask_odm.engine.watch import complaints_about
 from dask_odm.errors import ClusterError, InputError
-from dask_odm.events import LevelFinished, PartitionSolved
+from dask_odm.events import PartitionSolved
 from dask_odm.solvers import SODM, Landmark, Saddle
 from small_problems import blobs
 from small_stores import store_of
@@ -199,89 +199,6 @@ def test_settings_that_make_losses_dear():
         assert f"wait {waits} for a worker that stopped" in complaint
     (complaint,) = complaints_about({**fine, "no-workers-timeout": None})
     assert "wait for ever once all workers are lost" in complaint
-
-
-# A client that is killed or interrupted: a process of its own, on workers that live on ------------------------
-
-KILLED = """
-import os, signal, sys
-from distributed import Client, LocalCluster, get_task_stream
-from dask_odm import ODMClassifier, SaddleSVC
-from dask_odm.events import LevelFinished
-from dask_odm.solvers import SODM, Landmark, Saddle
-
-def die(event):
-    if isinstance(event, LevelFinished) and event.partitions == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-address, path, checkpoint, settings = sys.argv[1:]
-client = Client(address)
-ODMClassifier(**eval(settings), checkpoint=checkpoint, callbacks=[die]).fit(path)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client, tmp_path):
-    checkpoint, scratch = str(tmp_path / "c.zarr"), tmp_path / "scratch"
-    scratch.mkdir()
-    arguments = [client.scheduler.address, path, checkpoint, repr(SETTINGS)]
-    env = {**os.environ, "DASK_TEMPORARY_DIRECTORY": str(scratch)}
-    command = [sys.executable, "-c", KILLED, *arguments]
-    killed = subprocess.run(command, timeout=PATIENCE, stderr=subprocess.DEVNULL, env=env)
-    assert killed.returncode == -signal.SIGKILL
-    heard: list[object] = []
-    resumed = ODMClassifier(**SETTINGS, checkpoint=checkpoint, resume=True, callbacks=[heard.append]).fit(path)
-    assert bits(resumed) == in_process
-    assert [e.partitions for e in heard if isinstance(e, LevelFinished)] == [1], (
-        "levels are saved before they are told of"
-    )
-
-
-INTERRUPTED = """
-import os, random, signal, sys, threading, time
-import dask
-from distributed import Client, LocalCluster, get_task_stream
-from dask_odm import ODMClassifier, SaddleSVC
-from dask_odm.solvers import SODM, Landmark, Saddle
-
-address, path, scratch, settings, seed, count = sys.argv[1:]
-dask.config.set({"temporary-directory": scratch})
-model, choose = ODMClassifier(**eval(settings)), random.Random(int(seed))
-with Client(address) as client:
-    model.fit(path)
-    began = time.monotonic()
-    model.fit(path)
-    usual, interrupted = time.monotonic() - began, 0
-    for _ in range(int(count)):
-        timer = threading.Timer(choose.uniform(0, 0.9 * usual), os.kill, (os.getpid(), signal.SIGINT))
-        try:
-            timer.start()
-            model.fit(path)
-            timer.join()
-            time.sleep(0.1)
-        except KeyboardInterrupt:
-            interrupted += 1
-            assert os.listdir(scratch) == [], os.listdir(scratch)
-            sys.last_value = None
-            deadline = time.monotonic() + 60
-            while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-                assert time.monotonic() < deadline, "tasks go on for nobody"
-                time.sleep(0.05)
-    print(interrupted, os.listdir(scratch))
-"""
-
-
-@pytest.mark.slow
-def test_interrupts_leave_no_tasks_and_no_files(client, path, tmp_path):
-    settings = repr({**SETTINGS, "solver": SODM(4, fan_in=2)})
-    arguments = [client.scheduler.address, path, str(tmp_path), settings, "1", "4"]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments], timeout=PATIENCE, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    interrupted, left = done.stdout.split(maxsplit=1)
-    assert int(interrupted) >= 2
-    assert left.strip() == "[]"
 
 
 # Checkpoints ------------------------------------------------------------------------------------------------

@@ -134,15 +134,6 @@ def test_levels_are_the_tasks_that_a_scheduler_had():
     assert len(StorePasses(many, Cluster(None, 300, 1, 2 << 30, 4 << 30)).levels(None)) == 1, "rows, which only travel"
 
 
-@pytest.mark.slow
-def test_same_bits_on_any_number_of_workers(store, client, scale_workers, without_workers):
-    with without_workers():
-        here = bits(ODMClassifier("linear", **SETTINGS | {"scale": "minmax"}).fit(store.path))
-    for count in (1, 3, 2):
-        scale_workers(client, count)
-        assert bits(ODMClassifier("linear", **SETTINGS | {"scale": "minmax"}).fit(store.path)) == here, count
-
-
 def test_what_does_not_fit_is_refused_or_goes_another_way(store, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
     X, y = rows(2000, 600)

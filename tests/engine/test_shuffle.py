@@ -150,12 +150,6 @@ def test_fewer_rows_than_partitions(tmp_path):
         on_disk(tmp_path, blobs(3)[0], y, StratifiedPartitioner(GAUSS, 2, 3, 0))
 
 
-@pytest.mark.parametrize("partitioner", [StratifiedPartitioner(GAUSS, 2, 1, 0), RandomPartitioner(1, 0)], ids=repr)
-def test_no_rows_left(tmp_path, partitioner):
-    with pytest.raises(InputError, match="no row has both a label and a positive weight"):
-        on_disk(tmp_path, blobs(4)[0], np.array([0, 1, 0, 1]), partitioner, weight=np.zeros(4))
-
-
 def test_sample_is_bounded_by_rows_and_bytes():
     few, many = (StratifiedPartitioner(GAUSS, count, 1, 0) for count in (64, 2000))
     assert few.sample_rows(10, 4) == 4096

@@ -249,14 +249,6 @@ def test_wide_rows_in_float32(rows, kernel):
         assert model.support_vectors_.dtype == np.float32
 
 
-def test_dtype_of_a_small_store(rows, tmp_path):
-    X, y = rows[0].astype(np.float32), (rows[1] > 0).astype(int)
-    path = store_of(tmp_path / "a.zarr", X, y).path
-    stored = ODMClassifier(**SETTINGS, dtype="float64", random_state=0).fit(path)
-    memory = ODMClassifier(**SETTINGS, random_state=0).fit(X.astype(np.float64), y)
-    np.testing.assert_array_equal(stored.dual_coef_, memory.dual_coef_)
-
-
 def test_a_model_in_float64_computes_narrow_rows_in_it():
     """float32 scores at a λ where they lose most of their digits."""
     X, y = blobs(300, 3, seed=2)

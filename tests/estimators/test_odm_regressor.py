@@ -17,13 +17,11 @@ from sklearn.model_selection import GroupKFold
 
 from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model, report
 from dask_odm.cli import main
-from dask_odm.diagnostics.evaluation import compare
-from dask_odm.events import CheckpointOpened, Progress
+from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
-from stopping import StoppedError, stop_at
 
 GAMMA = 0.3
 exact = {"gamma": GAMMA, "scale": None, "fit_intercept": False, "solver": "exact", "tol": 1e-10}
@@ -229,16 +227,6 @@ def test_sides_of_intervals_are_expectiles_by_iterated_weights(rows):
         np.testing.assert_allclose(values[:, column], mean + unit * ridge.predict(X), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("noise", ["even", "uneven"])
-def test_a_file_keeps_intervals(rows, tmp_path, noise):
-    X, y = rows
-    model = ODMRegressor(loo=True, noise=noise).fit(X, y)
-    model.save(tmp_path / "m.zarr")
-    found = load_model(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(found.predict_interval(X), model.predict_interval(X))
-    assert found.loo_score_ == model.loo_score_
-
-
 def test_constant_targets_are_predicted():
     X = np.random.default_rng(4).normal(size=(30, 2))
     for solver in ("exact", Cells(10)):
@@ -365,7 +353,7 @@ def test_an_evaluation_and_a_report_tell_how_often_intervals_hold(uneven, tmp_pa
     store = store_of(tmp_path / "a.zarr", X[900:1900], y[900:1900], weight=weight, chunk_rows=300, real=True)
     low, high = model.predict_interval(X[900:1900], 0.9).T
     inside = (low <= y[900:1900]) & (y[900:1900] <= high)
-    told = compare(model, store).facts()["intervals"]["0.9"]
+    told = evaluate(model, store).facts()["intervals"]["0.9"]
     assert told["held"] == pytest.approx(np.average(inside, weights=weight))
     assert told["width"] == pytest.approx(np.average(high - low, weights=weight), rel=1e-4)
     report(model, store, tmp_path / "page.html")
@@ -446,19 +434,6 @@ def test_the_search_leaves_out_groups_that_learn_nothing_from_themselves():
     groups = np.repeat(np.arange(40), 5)
     search = ODMRegressorCV("rbf", random_state=0)
     assert search.fit(X, y).best_score_ > 0.9 > 0.3 > search.fit(X, y, groups=groups).best_score_
-
-
-def test_a_search_that_was_stopped_goes_on_from_its_trials(rows, tmp_path):
-    given = {"gammas": [0.03, 0.3], "lams": [16.0, 1600.0], "checkpoint": tmp_path / "search.zarr", "random_state": 0}
-    stop = stop_at(1, lambda event: isinstance(event, Progress) and event.phase == "search" and event.done >= 4)
-    with pytest.raises(StoppedError):
-        ODMRegressorCV("rbf", callbacks=[stop], **given).fit(*rows)
-    heard = []
-    again = ODMRegressorCV("rbf", resume=True, callbacks=[heard.append], **given).fit(*rows)
-    assert next(event for event in heard if isinstance(event, CheckpointOpened)).steps > 0
-    whole = ODMRegressorCV("rbf", **given | {"checkpoint": None}).fit(*rows)
-    assert again.best_params_ == whole.best_params_
-    np.testing.assert_array_equal(again.predict(rows[0]), whole.predict(rows[0]))
 
 
 def test_the_shell_searches_and_writes_intervals(rows, tmp_path):

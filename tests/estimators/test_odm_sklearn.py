@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn import config_context
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, GroupKFold
@@ -38,14 +37,6 @@ def test_groups_are_the_splitters_with_metadata_routing(rings):
             assert found.best_score_ > 0.5
         asked = ODMClassifier("linear", loo=True).set_fit_request(groups=True)
         assert asked.get_metadata_routing().fit.requests == {"groups": True, "sample_weight": None}
-
-
-def test_calibration(rings):
-    X, y = rings
-    model = CalibratedClassifierCV(ODMClassifier(gamma=2.0), cv=3).fit(X, y)
-    probability = model.predict_proba(X)[:, 1]
-    assert 0 <= probability.min() < 0.2 < 0.8 < probability.max() <= 1
-    assert (model.classes_ == [-1.0, 1.0]).all()
 
 
 @pytest.mark.parametrize("more", [{}, {"loo": True}, {"kernel": "linear"}], ids=str)

@@ -76,9 +76,9 @@ def test_probabilities_are_scored_and_the_link_is_the_left_out_rows_own(uneven):
     X, y = uneven
     search = ODMClassifierCV(**AXES, scoring="neg_log_loss", random_state=0).fit(X, y)
     model = ODMClassifier(**SETTING, solver="exact", scale="minmax", loo=True).fit(X, y)
-    from dask_odm.models.probabilities import log_probabilities
+    from dask_odm.models.probabilities import probabilities
 
-    chosen = log_probabilities(model.loo_decision_function_, model.probability_link_)
+    chosen = probabilities(model.loo_decision_function_, model.probability_link_, log=True)
     expected = chosen[np.arange(len(y)), np.searchsorted(model.classes_, y)].mean()
     assert search.best_score_ == pytest.approx(expected, abs=0.02)  # a trial is solved to 1e-2
 
@@ -184,11 +184,14 @@ def test_left_out_rows_of_a_fit_are_scored(uneven, tmp_path):
     few = SETTING | {"lam": 20.0}
     against_rest = ODMClassifier(**few, loo=True).fit(X, many)
     assert against_rest.loo_score() == pytest.approx(against_rest.loo_score_)
+    pairs = ODMClassifier(**few, loo=True, multi_class="ovo").fit(X, many)
+    assert pairs.loo_score() == pytest.approx(pairs.loo_score_)
+    assert pairs.loo_score("neg_log_loss") == pytest.approx(against_rest.loo_score("neg_log_loss"), abs=0.05)
     model.save(tmp_path / "m.zarr")
     for other in (
         load_model(tmp_path / "m.zarr"),
         ODMClassifier(**SETTING, scale=None).fit(X, y),
-        ODMClassifier(**few, loo=True, multi_class="ovo").fit(X, many),
+        ODMClassifier(**few, loo=True, multi_class="ovo").fit(X, many, groups=np.arange(len(X))),
     ):
         with pytest.raises(InputError, match="no left-out values of rows"):
             other.loo_score()

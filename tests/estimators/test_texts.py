@@ -77,18 +77,6 @@ def test_a_regression_of_texts_keeps_the_recipe_when_rows_are_added(tmp_path):
     assert model.text_recipe_.column == "body"
 
 
-def test_a_store_of_other_weights_is_refused(tmp_path, saved):
-    source = write_lines(tmp_path / "docs.jsonl", body=OTHERS, topic=OTHER_TOPICS.tolist())
-    model = load_model(saved)
-    other = ingest(source, tmp_path / "own.zarr", text="body", label="topic", n_features=SIZE)
-    for use in (model.predict, model.score):
-        with pytest.raises(InputError, match="has other weights of words than the texts of the fit: predict the texts"):
-            use(other)
-    same = ingest(source, tmp_path / "same.zarr", text=model.text_recipe_, label="topic")
-    np.testing.assert_array_equal(np.asarray(model.predict(same)), model.predict(OTHERS))
-    assert model.score(same) == model.score(OTHERS, OTHER_TOPICS)
-
-
 @pytest.mark.parametrize("text", [None, np.nan, 5, ["a"]], ids=str)
 def test_what_is_no_text_is_named(saved, text):
     with pytest.raises(InputError, match="X, text 1"):

@@ -173,13 +173,3 @@ def test_an_error_in_a_callable_is_passed_on():
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         CallableKernel(0.0, failing).tile(rows(2), rows(2))
-
-
-def test_functions_that_are_no_kernel_are_refused():
-    X = np.random.default_rng(0).normal(size=(300, 4))
-    CallableKernel(0.0, lambda A, B: np.exp(-((A[:, None] - B) ** 2).sum(axis=2))).check(X)
-    CallableKernel(0.0, lambda A, B: (A @ B.T).astype(np.float32)).check(X[:5])
-    with pytest.raises(InputError, match="not positive semi-definite: of its values between 256 rows"):
-        CallableKernel(0.0, lambda A, B: np.tanh(A @ B.T - 1)).check(X)
-    with pytest.raises(InputError, match="not symmetric"):
-        CallableKernel(0.0, lambda A, B: A[:, :1] - B[:, :1].T).check(X)

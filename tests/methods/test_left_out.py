@@ -10,7 +10,9 @@ from dask_odm import ODMClassifier
 from dask_odm.errors import InputError
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.search.trials import Splits, trial_rows
+from dask_odm.models.model import class_scores
 from dask_odm.solvers import Cells, Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -82,6 +84,46 @@ def test_class_weights_make_no_copies_in_trials():
     rows = trial_rows(data, KernelChoice("rbf", bias=1.0, gamma=1.0), 90, FitRun(0), leaves_one=True)
     (left,) = rows.left_out([(1.0, 0.2, 0.1)], Splits(None, 0))
     assert (left.values[0].argmax(axis=1) == y)[y > 0].mean() < 0.7
+
+
+@pytest.mark.parametrize("settings", [EXACT, ALL_ROWS], ids=["exact", "landmark"])
+def test_votes_of_left_out_rows_are_those_of_refits(settings):
+    X, sign = blobs(N, 2, seed=3)
+    y = np.where(np.arange(N) % 3 == 0, 2, sign > 0)
+    X[y == 2] += [1.5, -1.5]
+    weight = np.where(np.arange(N) % 10 == 3, 0.0, 1.0)
+    model = model_of(**settings, multi_class="ovo").fit(X, y, weight)
+    plain = model._model.machine_scores(X).T
+    expected = plain.copy()  # machines of other classes stay
+    for i in np.flatnonzero(weight):
+        lam = 100.0 * (1.0 - 1.5 / weight.sum())  # a loss is divided by the weights of two classes of three
+        refit = model_of(**settings, multi_class="ovo", lam=lam, loo=False).fit(X, y, weight * (np.arange(N) != i))
+        own = [y[i] in pair for pair in ((0, 1), (0, 2), (1, 2))]
+        expected[i, own] = refit._model.machine_scores(X[i : i + 1])[own, 0]
+    values, counted = model.loo_decision_function_, weight > 0
+    assert np.isnan(values[~counted]).all()
+    assert np.abs(values - expected)[counted].mean() < 0.3 * np.abs(expected - plain)[counted].mean()
+    right = class_scores(expected.T, 3).argmax(axis=0) == y
+    assert model.loo_score_ == pytest.approx(right[counted].mean(), abs=1.5 / counted.sum())
+    assert model.loo_score_ == model.loo_score() < model.score(X, y, weight)
+
+
+def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeypatch, caplog):
+    """Cubes of all rows, for each class, would take minutes: who names the solver is told."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 3
+    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(grouped_rows=80))
+
+    def learned(**settings):
+        model = ODMClassifier(loo=True, random_state=0, **settings).fit(X, y)
+        return model.history_[0]["solver"] == "exact", model._model.pairs
+
+    assert learned() == (True, 3)
+    assert learned(multi_class="ovr") == (False, 0)
+    assert "90 rows out of 3 machines" not in caplog.text
+    assert learned(multi_class="ovr", solver="exact") == (True, 0)
+    assert "90 rows out of 3 machines" in caplog.text
+    monkeypatch.setattr("dask_odm.methods.pairs.recipe.AUTO", AutoLimits(pair_rows=50))
+    assert learned() == (False, 0)
 
 
 def test_parameters_are_the_trace_of_the_smoother():

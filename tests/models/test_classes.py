@@ -107,28 +107,6 @@ def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):
     assert model.score(X, gaps) == 1.0
 
 
-FORMS = {
-    "list": list,
-    "objects": lambda y: np.array(y, dtype=object),
-    "strings": lambda y: np.array(y, dtype=np.dtypes.StringDType()),
-    "series": lambda y: pd.Series(y, dtype=object),
-    "dask": lambda y: da.from_array(np.array(y, dtype=object), chunks=20),
-}
-
-
-@pytest.mark.parametrize(
-    ("form", "label"), [*((form, "b\0") for form in FORMS), ("objects", "\ud800"), ("dask", "\ud800")]
-)
-def test_a_label_that_is_no_text_is_refused_as_in_a_fit(form, label):
-    model = ODMClassifier().fit(X, np.where(Y, "a", "b"))
-    labels = FORMS[form](["a", "b", label] * 20)
-    for call in (model.fit, model.score, model.calibrate):
-        with pytest.raises(InputError, match=r"^y, row 2: the label '.*' (ends in a NUL|has half of a)"):
-            call(X, labels)
-    with pytest.raises(InputError, match=r"y, row 2: the label"):
-        model.score(da.from_array(X, chunks=(30, 3)), labels)
-
-
 def test_groups_that_are_no_text_are_named_so():
     with pytest.raises(InputError, match=r"^groups, row 1: the label"):
         ODMClassifier(loo=True).fit(X, Y, groups=["a", "b\0", "a"] * 20)

@@ -11,8 +11,6 @@ from dask_odm.models.probabilities import (
     is_link,
     joined_links,
     log_odds,
-    log_of_labels,
-    log_probabilities,
     of_labels,
     probabilities,
 )
@@ -66,15 +64,15 @@ def test_always_rises_through_zero(rows):
         np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
         assert (np.diff(found[:, 1]) >= 0).all()
         np.testing.assert_array_equal(found.argmax(axis=1), at > 0)
-        np.testing.assert_allclose(np.exp(log_probabilities(at, link)), found, rtol=1e-12)
-        assert np.isfinite(log_probabilities(at, link)).all()
+        np.testing.assert_allclose(np.exp(probabilities(at, link, log=True)), found, rtol=1e-12)
+        assert np.isfinite(probabilities(at, link, log=True)).all()
 
 
 def test_logarithms_of_labels_are_those_of_two_classes_however_far():
     links = [fit_link(*drawn(300, lambda f, s=slope: s * f, seed=seed)) for seed, slope in enumerate((3.0, 0.5))]
     scores = np.array([-1e6, -1.0, 0.2, 1e6])
-    found = log_of_labels(np.column_stack([scores, scores]), joined_links(links))
-    expected = np.column_stack([log_probabilities(scores, link)[:, 1] for link in links])
+    found = of_labels(np.column_stack([scores, scores]), joined_links(links), log=True)
+    expected = np.column_stack([probabilities(scores, link, log=True)[:, 1] for link in links])
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     np.testing.assert_allclose(np.exp(found), of_labels(np.column_stack([scores, scores]), joined_links(links)))
 

@@ -53,7 +53,9 @@ def beside_rows(X: Any, y: Any, columns: Mapping[str, Any], what: str = "y") -> 
         X, held[name] = variable_beside(X, column, name)
     if is_points(X, y):
         X, y = at_points(X, y)
-        held = {name: along_points(column) for name, column in held.items()}
+        for name, column in held.items():
+            if column is not None and not isinstance(column, xr.DataArray):
+                held[name] = xr.DataArray(np.asarray(column), dims=POINT)
     return X, y, held
 
 
@@ -187,13 +189,6 @@ def at_points(X: xr.DataArray | xr.Dataset, points: pd.DataFrame) -> tuple[Any, 
     at = {name: xr.DataArray(_cells(X, name, points[name]), dims=POINT) for name in along}
     found = X.drop_vars(POINT, errors="ignore").isel(at)
     return found, xr.DataArray(points[labels[0]].to_numpy(), dims=POINT, name=labels[0])
-
-
-def along_points(column: Any) -> Any:
-    """Return weights or groups of points, (n,), as a DataArray over the dimension "point"."""
-    if column is None or isinstance(column, xr.DataArray | str):
-        return column
-    return xr.DataArray(np.asarray(column), dims=POINT)
 
 
 def _cells(X: Any, name: str, wanted: pd.Series[Any]) -> Array:

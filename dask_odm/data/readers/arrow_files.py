@@ -23,7 +23,7 @@ from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Reading, columns_of_file, describe, explained
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
 from dask_odm.data.readers.tables import label_values
-from dask_odm.data.storage.locations import is_address, open_source
+from dask_odm.data.storage.locations import is_address, open_buffered
 from dask_odm.errors import InputError
 
 _INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # an index without a name, as pandas or Dask writes it
@@ -186,7 +186,7 @@ ipc_files = partial(_files, _ipc_batches)
 
 def _opened(path: str) -> Any:
     """Open a file, or an object that is read a few megabytes at a time."""
-    return pyarrow.PythonFile(open_source(path), mode="r") if is_address(path) else pyarrow.OSFile(path)
+    return pyarrow.PythonFile(open_buffered(path), mode="r") if is_address(path) else pyarrow.OSFile(path)
 
 
 def _batch(path: str, reader: Any, i: int) -> Any:

@@ -21,7 +21,7 @@ from dask.utils import format_bytes
 
 from dask_odm.data.readers.sources import Reading
 from dask_odm.data.storage.files import TEXT_BYTES
-from dask_odm.data.storage.locations import open_source, source_size
+from dask_odm.data.storage.locations import open_buffered, source_size
 from dask_odm.errors import DaskODMError, InputError
 
 LARGE_TIMES = 200  # times the bytes of a text that what is made of it may take, or `TEXT_BYTES`, unless asked for
@@ -204,7 +204,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if isinstance(path, PipedText):
             yield cast(IO[bytes], path.text), cast(IO[bytes], path.pipe)
             return
-        file = opened.enter_context(open_source(path))
+        file = opened.enter_context(open_buffered(path))
         head = file.read(_LOOK)
         file.seek(0)
         _require_packed(path, head)
@@ -336,7 +336,7 @@ def is_number(word: str | bytes) -> bool:
 
 def names_in_zip(path: str) -> list[str]:
     """Return the names of the files in a zip archive."""
-    with _explained(path), open_source(path) as file, zipfile.ZipFile(file) as archive:
+    with _explained(path), open_buffered(path) as file, zipfile.ZipFile(file) as archive:
         return _files_in(archive)
 
 
@@ -344,7 +344,7 @@ def first_bytes(path: str) -> bytes:
     """Return the first bytes of a file; of piped text, the first decompressed ones."""
     if isinstance(path, PipedText):
         return _looked_at(path, 1)[0].data[:8]
-    with _explained(path), open_source(path) as file:
+    with _explained(path), open_buffered(path) as file:
         return file.read(8)
 
 

@@ -128,6 +128,7 @@ class RealValues:
 
     mean: Any = 0.0
     unit: Any = 1.0
+    class_weights: ClassVar[tuple[float, ...]] = ()
     keeps_all: ClassVar[bool] = True
     y_type: ClassVar[str] = "float64"
 

@@ -221,7 +221,7 @@ class ObjectFile(io.RawIOBase):
         return len(data)
 
 
-def open_source(path: str) -> IO[bytes]:
+def open_buffered(path: str) -> IO[bytes]:
     """Open a file or an object for buffered reading; an object is read 4 MB a request."""
     return io.BufferedReader(ObjectFile(path), 4 << 20) if is_address(path) else open_whole(path)
 

@@ -21,9 +21,7 @@ from sklearn.utils.validation import (
     _check_feature_names,
     _check_n_features,
     _check_sample_weight,
-    _check_y,
     check_array,
-    column_or_1d,
     validate_data,
 )
 
@@ -112,21 +110,6 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
         return validate()
 
 
-@input_errors()
-def check_classification(estimator: Any, given: Any) -> CheckedRows:
-    """Check rows and labels in memory, as `Given` has them, which leaves ``estimator`` as it was."""
-    X, y, weight, names = _validated(estimator, given, given.y)
-    numbers = y.ndim == 1 and y.dtype.kind in "biu"
-    classes, codes = distinct(y) if numbers else (None, None)
-    if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
-        _require_labels_of_classes(y)
-        classes, codes = np.unique(y, return_inverse=True)
-    assert codes is not None
-    _require_text(classes, codes, "y")
-    require_classes(classes)
-    return CheckedRows(X, y, weight, names, classes, codes)
-
-
 def has_columns(y: Any) -> bool:
     """Return whether labels are a matrix of several columns, dense or sparse."""
     try:
@@ -147,15 +130,6 @@ def label_matrix(y: Any) -> Array:
     return np.where(values == 1, 1.0, -1.0)
 
 
-@input_errors()
-def check_labels(estimator: Any, given: Any) -> CheckedRows:
-    """Check rows and a 0/1 matrix of labels in memory, as `check_classification`."""
-    X, y, weight, names = _validated(estimator, given, label_matrix(given.y), multi_output=True)
-    totals = np.stack([weight @ (y == sign) for sign in (-1.0, 1.0)], axis=1)
-    weights = label_weights(getattr(estimator, "class_weight", None), totals)
-    return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=weights)
-
-
 def label_weights(given: Any, totals: Array) -> tuple[tuple[float, float], ...]:
     """Return the class weights of several labels, of which rows without and with each have ``totals`` (labels, 2)."""
     if given not in (None, "balanced"):
@@ -164,29 +138,11 @@ def label_weights(given: Any, totals: Array) -> tuple[tuple[float, float], ...]:
     return tuple((negative, positive) for negative, positive in found)
 
 
-@input_errors()
-def check_regression(estimator: Any, given: Any, *, several: bool) -> CheckedRows:
-    """Check rows and real targets in memory, as `check_classification`; there may be ``several`` columns."""
-    X, y, weight, names = _validated(estimator, given, given.y, multi_output=several)
-    if y.dtype.kind not in "biuf":
-        raise InputError(f"y must be numbers, the targets of a regression. Got labels of type {y.dtype}.")
-    if y.ndim != 2 or y.shape[1] == 1:
-        y = column_or_1d(y, warn=True)
-    # copied to be writable and contiguous, since loops would be compiled again for other arrays
-    targets = _check_y(y, multi_output=several, y_numeric=True).astype(np.float64)
-    return CheckedRows(X, targets, weight, names)
+def validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
+    """Return rows, targets, weights and feature names as scikit-learn validates them; y is None without targets.
 
-
-@input_errors()
-def check_unlabelled(estimator: Any, given: Any, classes: Array) -> CheckedRows:
-    """Check rows in memory that all are of the last of two ``classes``, as `check_classification`."""
-    X, _, weight, names = _validated(estimator, given, None)
-    ones = np.ones(X.shape[0])
-    return CheckedRows(X, ones, weight, names, classes, ones.astype(np.int32), factors=(1.0, 1.0))
-
-
-def _validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
-    """Return rows, targets, weights and feature names as scikit-learn validates them; y is None without targets."""
+    Rows and weights are those in memory, as `Given` has them. The ``estimator`` stays as it was.
+    """
     reader = copy(estimator)  # a copy, since scikit-learn's validation sets attributes
     options = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **estimator._reading(), **more}
     if estimator._targets.needs_labels:
@@ -217,7 +173,7 @@ def distinct(labels: Array) -> tuple[Array, Array]:
     return values, codes.astype(np.int32)
 
 
-def _require_labels_of_classes(y: Array) -> None:
+def require_labels_of_classes(y: Array) -> None:
     """Raise ValueError unless ``y`` has one class label a row."""
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind == "continuous":
@@ -314,7 +270,7 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     if len(missing):
         raise InputError(f"shard is missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}.")
     values, codes = as_input_error(lambda: distinct(labels))
-    _require_text(values, codes, "shard")
+    require_text(values, codes, "shard")
     return values, codes
 
 
@@ -344,7 +300,7 @@ def _parts_are_finite(X: Array) -> bool:
     return all(run_threads(is_finite, np.array_split(X, CPU_COUNT), CPU_COUNT))
 
 
-def _require_text(labels: Array, codes: Array, what: str) -> None:
+def require_text(labels: Array, codes: Array, what: str) -> None:
     """Raise InputError, with the first row, if one of the different ``labels`` that ``codes`` (n,) index is no text."""
     for code, label in enumerate(labels.tolist()):
         if not is_text(label):

@@ -69,7 +69,7 @@ class Resolved:
     def codes(self, y: Any, classes: list[Any]) -> Array:
         """Return the place of each label among ``classes``, or −1, (n,)."""
         labels = as_input_error(lambda: column_or_1d(labels_of(y), warn=True))
-        return codes_of_rows(labels, classes)
+        return codes_of_rows(labels, classes)[0]
 
     def parts(self) -> Iterator[Any]:
         """Yield rows whose values can be had at once: all, or batch by batch."""

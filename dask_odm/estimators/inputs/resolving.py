@@ -37,33 +37,24 @@ class StoreInput(InputKind):
         return beside.of_store(X if isinstance(X, Store) else Store.open(X))
 
 
-class ArrowFrame(InputKind):
-    """A frame of polars, Arrow or any library with an Arrow stream."""
+class Frame(InputKind):
+    """A frame of pandas, polars, Arrow or any library with an Arrow stream."""
 
     is_table = True
 
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
-        return is_of(X, "polars", "DataFrame", "LazyFrame") or is_arrow_frame(X)
+        return isinstance(X, pd.DataFrame) or is_of(X, "polars", "DataFrame", "LazyFrame") or is_arrow_frame(X)
 
     @staticmethod
     def rows(X: Any, beside: Beside) -> Given:
-        return PandasFrame.rows(as_pandas(X), beside, "frame.to_pandas()")
-
-
-class PandasFrame(InputKind):
-    """A frame of pandas."""
-
-    is_table = True
-
-    @staticmethod
-    def takes(X: Any, y: Any, model: Any) -> bool:
-        return isinstance(X, pd.DataFrame)
-
-    @staticmethod
-    def rows(X: Any, beside: Beside, called: str = "frame") -> Given:
-        _refuse_column_of_texts(X, beside.model)
-        return Given.of(*beside.columns(X, called))
+        frame = as_pandas(X)
+        if hasattr(beside.model, "text_recipe_"):
+            column = beside.model.text_recipe_.column
+            if column in frame.columns or not all(map(pd.api.types.is_numeric_dtype, frame.dtypes)):
+                shown = column if column in frame.columns else "…"
+                raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{shown!r}].")
+        return Given.of(*beside.columns(frame, "frame" if frame is X else "frame.to_pandas()"))
 
 
 class Texts(InputKind):
@@ -92,7 +83,7 @@ class Values(InputKind):
 
 
 # Asked in this order.
-KINDS: tuple[type[InputKind], ...] = (StoreInput, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
+KINDS: tuple[type[InputKind], ...] = (StoreInput, Frame, Texts, DaskFrame, DaskArray, Values)
 
 
 def is_xarray(X: Any) -> bool:
@@ -162,13 +153,3 @@ def resolve_training(
             found = surveyed_rows(resolved.X)
             return resolved if found is None else replace(resolved, X=found[0], column_recipe=found[1])
     return resolved
-
-
-def _refuse_column_of_texts(X: pd.DataFrame, model: Any) -> None:
-    """Raise InputError for a table with a column of texts in place of these, for a model that learned from texts."""
-    if not hasattr(model, "text_recipe_"):
-        return
-    column = model.text_recipe_.column
-    if column in X.columns or not all(map(pd.api.types.is_numeric_dtype, X.dtypes)):
-        shown = column if column in X.columns else "…"
-        raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{shown!r}].")

@@ -99,7 +99,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     each = in_cells and getattr(fit.first.solver, "settings", "") == "each"
     if each and len(fit.kernels) == 1:  # the scaling is that of all cells
         views = views[:1]
-    fit = fit.seen_by(views[0])
+    fit = replace(fit, first=fit.first_with(views[0]))
     for view in views:
         chosen = fit.estimator(view)
         chosen._family.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel

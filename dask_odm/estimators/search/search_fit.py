@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -136,25 +136,6 @@ class SearchParameters(LeftOutScores):
     scoring: Any = None
     refit: str | None = None
     budget: str = "default"
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Find settings, and learn from all rows with the best of them.
-
-        Parameters
-        ----------
-        groups : array-like of shape (n,), DataArray, str or None
-            Group of each row. With ``cv=None``, each group is left out in turn, in closed form. If ``cv`` is a splitter
-            such as scikit-learn's `GroupKFold`, it gets the groups. For a cube, a DataArray over some or all dimensions
-            of the rows, or the name of a variable. Neighbouring pixels are alike: leaving out blocks of a scene
-            (`spatial_blocks`) measures the quality of a map better than leaving out single pixels.
-
-        Raises
-        ------
-        InputError
-            As `ODMClassifier.fit`; groups with folds that would not keep them together, or groups for another number of
-            rows.
-        """
-        return self._fitted(X, y, sample_weight, groups)
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
         groups = more.get("groups")
@@ -408,17 +389,14 @@ class SearchFit:
         kernel = self.settings.kernel
         return replace(kernel, metric=self.stretches.get(kernel.scale))
 
-    def seen_by(self, view: View) -> SearchFit:
-        """Return the settings with the first of all views."""
-        return replace(self, first=self._first_with(view))
-
     def estimator(self, view: View, **parameters: Any) -> Any:
         """Return the estimator of a view; a linear one among others has no landmarks."""
         several = len(self.kernels) > 1 or self.solvers is not None
         if several and view.kernel == "linear" and solver_word(self.first.solver) == "landmark":
             parameters["solver"] = "newton"
-        return self._first_with(view, **parameters)
+        return self.first_with(view, **parameters)
 
-    def _first_with(self, view: View, **parameters: Any) -> Any:
+    def first_with(self, view: View, **parameters: Any) -> Any:
+        """Return the estimator of the first of all settings with those of a view, and other parameters."""
         of_view = view._asdict() | {"metric": None}  # which the search has learned
         return type(self.first)(**self.first.get_params(deep=False) | of_view | parameters)

@@ -332,8 +332,10 @@ class PrimalProblem:
     def product(self, w: Array, v: Array, *, double_precision: bool = False) -> Array:
         """Return ``Σ c φ (φ·v)``, (k,), over all rows, with c the curvature at w."""
         query = self._query(w, double_precision)
-        if not self._passes.streamed:
-            self._remember_curvatures(query)
+        known = self._curved_at is not None and self._curved_at[0] is w and self._curved_at[1] is double_precision
+        if not self._passes.streamed and not known:  # once, since conjugate gradients take many products at one w
+            self._curvatures = self._passes.run(query, Query.curvatures, nbytes=None)
+            self._curved_at = w, double_precision
         return self._passes.run(query, Query.product, v, of_groups=self._curvatures, nbytes=8 * self.k)
 
     def leverages(self, w: Array, inverse: Array) -> Array:
@@ -351,10 +353,3 @@ class PrimalProblem:
 
     def _query(self, w: Array, double_precision: bool) -> Query:
         return Query(self._features, self._loss, w, double_precision)
-
-    def _remember_curvatures(self, query: Query) -> None:
-        """Compute the curvatures at w once, since conjugate gradients take many products at one w."""
-        at = self._curved_at
-        if at is None or at[0] is not query.w or at[1] is not query.double_precision:
-            self._curvatures = self._passes.run(query, Query.curvatures, nbytes=None)
-            self._curved_at = query.w, query.double_precision

@@ -3,7 +3,7 @@
 A fit minimises the sum of the losses plus ``½‖w‖²``. A loss is a convex function of a row's score and its target. A
 problem needs its value, minus its derivative (the row's signed dual variable at the optimum), its second derivative,
 and its slopes along a change of the scores. Since the problem sums over rows, a new loss needs no new pass. For
-`BandLoss` alone, compiled loops compute scores, losses and sums in one go.
+`BandLoss` itself, compiled loops compute scores, losses and sums in one go.
 
 ODM's source: *Scalable Optimal Margin Distribution Machine* (IJCAI-23). The papers' dual has two variables per row,
 ζ, β ≥ 0. At the optimum ζβ = 0, so one signed variable ``s = ζ − β`` says the same with half the work::
@@ -129,8 +129,13 @@ class Loss(Protocol):
 
 
 @dataclass(frozen=True)
-class _TwoSidedLoss(Loss):
-    """A loss whose second derivative in a row is 0, or has one value below the band and υ times that above it."""
+class BandLoss(Loss):
+    """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
+
+    Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight. So its
+    second derivative is 0, or has one value below the band and υ times that above it. Code 1 is the positive class's,
+    another from 0 on the other's; a row with a negative code is dropped.
+    """
 
     settings: ODMSettings
     total_weight: float  # M, the sum of all rows' weights
@@ -166,7 +171,9 @@ class _TwoSidedLoss(Loss):
 
     def stiffness_below(self, y: Array, weight: Array) -> Array:
         """Return the second derivative of every row's loss below the band, float64 (n,)."""
-        raise NotImplementedError
+        negative, positive = self.stiffness
+        unit = np.where(y == 1, positive, np.where(y < 0, 0.0, negative))
+        return unit * weight if weight.size else unit
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:
         found = self.stiffness_below(y, weight)
@@ -197,20 +204,7 @@ class _TwoSidedLoss(Loss):
         return np.where(outside, np.where(below, stiffness, self.settings.upsilon * stiffness), 0.0)
 
 
-class BandLoss(_TwoSidedLoss):
-    """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
-
-    Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight. Code 1
-    is the positive class's, another from 0 on the other's; a row with a negative code is dropped.
-    """
-
-    def stiffness_below(self, y: Array, weight: Array) -> Array:
-        negative, positive = self.stiffness
-        unit = np.where(y == 1, positive, np.where(y < 0, 0.0, negative))
-        return unit * weight if weight.size else unit
-
-
-class ResidualLoss(_TwoSidedLoss):
+class ResidualLoss(BandLoss):
     """The loss of a row with a real target: half the squared distance of its residual to the band [−θ, θ].
 
     Distances above the band weigh υ times as much, and the whole is weighed by λ/M and the row's weight. It is ODM's

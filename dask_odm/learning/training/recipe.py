@@ -29,7 +29,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.solution import Record, Solution, record_after
+from dask_odm.learning.solution import Record, Solution
 from dask_odm.learning.training.run import KernelChoice, read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.rows import slabs
@@ -122,12 +122,6 @@ _FIGURES = {field.name for field in fields(IterationFinished)}
 def report_step(record: Record) -> None:
     """Report a step to listeners: those of its figures that `IterationFinished` has."""
     report(IterationFinished(**{name: value for name, value in record.items() if name in _FIGURES}))
-
-
-def reported_after(ahead: PrimalSolution[Any] | None) -> Callable[[Record], None]:
-    """Return a function that reports steps, numbered after those of the solution ``ahead`` if there is one."""
-    records = [] if ahead is None else ahead.history
-    return lambda record: report_step(record_after(records, record))
 
 
 @contextmanager
@@ -335,12 +329,6 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
     if any(solution.sweeps for solution in left):
         return f"{start} Increase max_iter ({max_iter} steps), scale the features, or decrease lam."
     return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."
-
-
-def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
-    """Return whether the last objective is close to λ/2, which is that of the zero model."""
-    last = history[-1].get("objective") if history else None
-    return last is not None and bool(last > 0.99 * 0.5 * lam)
 
 
 def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool = False) -> list[int]:

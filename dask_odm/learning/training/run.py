@@ -108,7 +108,8 @@ class KernelChoice:
     def of(cls, model: Any, bias: float = 0.0, marks: tuple[int, ...] = ()) -> KernelChoice:
         """Return the kernel of an estimator whose parameters were checked."""
         gamma = model.gamma if isinstance(model.gamma, str) else float(model.gamma)
-        return cls(model.kernel, gamma, int(model.degree), float(model.coef0), bias, model.scale, marks)
+        degree, coef0 = int(model.degree), float(model.coef0)
+        return cls(model.kernel, gamma, degree, coef0, bias=bias, scale=model.scale, marks=marks)
 
     @property
     def is_named(self) -> bool:

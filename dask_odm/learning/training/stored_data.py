@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, kept_rows
-from dask_odm.data.rows.targets import ManyClasses, OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
+from dask_odm.data.rows.targets import OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
@@ -90,19 +90,16 @@ class StoredData(TrainingData):
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        if isinstance(self.targets, TwoClasses | OneClass):
-            return self.targets.class_weights
         if isinstance(self.targets, OneOfMany):
             return self.targets.pair_weights or (1.0, 1.0)
-        return self.targets.class_weights if isinstance(self.targets, ManyClasses) else ()
+        return self.targets.class_weights
 
     @cached_property
     def total_weight(self) -> float:
         if isinstance(self.targets, OneClass | RealValues):
             known = self.store.facts.known_weight if self.n_targets > 1 else None
             return float(self.taking_part[2].sum()) if known is None else known
-        weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
-        return float(self.store.class_weights_total() @ np.array(weights))
+        return float(self.store.class_weights_total() @ np.array(self.targets.class_weights))
 
     @property
     def class_totals(self) -> Array:

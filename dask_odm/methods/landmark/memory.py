@@ -14,7 +14,7 @@ from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.landmark.machines import tile_rows as tile_rows_of_machines
 from dask_odm.methods.landmark.query import TILE_BYTES, drawn_bytes, group_count, tile_rows
 from dask_odm.methods.landmark.sketch import SKETCH, STEP
-from dask_odm.methods.landmark.solver import FIRST_STRIDE, start_rows
+from dask_odm.methods.landmark.solver import FIRST_STRIDE, sketch_rows, start_rows
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,13 @@ class LandmarkMemory:
         few = r // FIRST_STRIDE + 1
         tiles = CPU_COUNT * max(self.tile, replace(self, r=few, n=min(n, start)).tile)
         rough = 3 * start * row + 2 * 8 * few * d if start < n // 2 else 0  # as rows are drawn, and as they are joined
-        groups = group_count(n)
-        drawn = min(SKETCH * r, n)
-        # those of every group of rows; what they are gathered from, or all that are joined, two by two, and cut
-        joining = min(3 * drawn, n + drawn) if groups > 1 else drawn
-        drawing = (min(groups * drawn, n) + joining) * row
+        drawn = min(sketch_rows(n, r), n)
+        drawing = 3 * drawn * row  # likewise; those of a preconditioner before are no more than is left of the start
         making = drawn * row + self.packed + min(CPU_COUNT * STEP, drawn) * 2 * 8 * d  # of the preconditioner
         # of the gap for the kernel itself
         checking = self.packed + CPU_COUNT * 8 * min(n, residual_rows(d)) * (2 * d + 2 * r)
         # the Gram matrix, its factor and blocks, the preconditioner with its factor and values
-        squares = 8 * (5 * r * r + drawn * r)
+        squares = 8 * (5 * r * r + min(SKETCH * r, drawn) * r)
         # the landmarks, packed for kernel values in float64 at last, or their Gram matrix in the making
         solving = tiles + max(rough, self.packed + max(drawing, making))
         return squares + r * d * self.itemsize + max(3 * self.packed, solving, self.packed + checking)

@@ -235,7 +235,7 @@ class SpanQuery:
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
         """Return ``total`` plus the loss of rows with kernel values ``K``; add to ``dual_image``, set ``curvature``."""
-        if isinstance(self.loss, BandLoss):
+        if type(self.loss) is BandLoss:
             return float(span_sums(K, y, frozen(weight), a, self.loss.terms, dual_image, curvature, total))
         scores = np.empty(len(K))
         span_scores(K, a, scores)

@@ -26,7 +26,7 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 PHASE = "preconditioner"
-SKETCH = 3  # rows of the sample per landmark
+SKETCH = 3  # fewest rows of the sample per landmark, and those that are summed at a time
 STEP = 256  # rows of the sample, or columns of the matrix, that a thread takes at a time
 
 
@@ -104,53 +104,51 @@ class SketchedHessian:
         self.whitened = False
 
     def make(self, sample: PrioritySample) -> None:
-        """Sum over ``sample``, of up to ``SKETCH`` rows per landmark, and factor; raise LinAlgError if that fails."""
-        values = self._filled(sample)
-        self.whitened = not self._factored(values, self._landmarks.gram)
+        """Sum over ``sample``, and factor; raise LinAlgError if that fails."""
+        rows, _, weight = sample.weighted()
+        self.whitened = not self._factored(rows, weight, self._landmarks.gram)
         if self.whitened:
             self._landmarks.prepare()  # before threads ask for what it computes
-            parts = [values[start : start + STEP] for start in range(0, len(values), STEP)]
-            run_threads(self._landmarks.whiten, parts, self.threads, PHASE)  # √w kᵀ becomes √w (L⁻¹ k)ᵀ
-            if not self._factored(values, None):
+            if not self._factored(rows, weight, None):
                 raise LinAlgError("the sketched Hessian is not finite")
 
-    def values_of(self, sample: PrioritySample) -> Array:
-        """Return ``√w kᵀ`` of every row of the sample of which this was made, in memory of the sketch."""
-        return self._filled(sample) if self.whitened else self._values[: len(sample.weighted()[0])]
-
-    def _filled(self, sample: PrioritySample) -> Array:
-        """Compute ``√w kᵀ`` of every row of ``sample`` in float64."""
-        rows, _, weight = sample.weighted()
-        values = self._values[: len(rows)]
+    def values(self, rows: Any, out: Array | None = None) -> Array:
+        """Return the kernel values of ``rows`` in float64."""
         kernel = self._landmarks.kernel
-        right = self._landmarks.packed
+        return kernel.tile_packed(kernel.pack_left(rows.astype(np.float64)), self._landmarks.packed, out)
 
-        def fill(start: int) -> None:
-            some = slice(start, start + STEP)
-            kernel.tile_packed(kernel.pack_left(rows[some].astype(np.float64)), right, values[some])
-            values[some] *= np.sqrt(weight[some])[:, None]
-
-        run_threads(fill, range(0, len(rows), STEP), self.threads, PHASE)
-        return values
-
-    def _factored(self, values: Array, gram: Array | None) -> bool:
-        """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether it kept any digits."""
+    def _factored(self, rows: Any, weight: Array, gram: Array | None) -> bool:
+        """Factor ``gram``, or the identity, plus the sum over ``rows``; return whether it kept any digits."""
         r = len(self._landmarks)
-
-        def square(start: int) -> None:
-            # right of the diagonal, which is below it in Fortran order
-            stop = min(r, start + STEP)
-            self._factor[start:stop, start:] = values[:, start:stop].T @ values[:, start:]
-            if gram is not None:
-                self._factor[start:stop, start:] += gram[start:stop, start:]
-
-        run_threads(square, range(0, r, STEP), self.threads, PHASE)
+        self._factor[:] = 0.0 if gram is None else gram
+        for first in range(0, len(rows), len(self._values)):
+            self._add(rows[first : first + len(self._values)], weight[first:], whiten=gram is None)
         diagonal = self._factor.ravel()[:: r + 1]
         if gram is None:
             diagonal += 1.0
         floor = np.finfo(float).eps * float(diagonal.sum())  # a smaller pivot has no digits left
         _, info = lapack.dpotrf(self._factor.T, lower=1, clean=0, overwrite_a=1)
         return bool(info == 0 and (gram is None or (diagonal**2).min() > floor))
+
+    def _add(self, rows: Any, weight: Array, *, whiten: bool) -> None:
+        """Add the sum over ``rows``, of kernel values or of those ``whiten`` makes of them, to the factor's matrix."""
+        r = len(self._landmarks)
+        values = self._values[: len(rows)]
+
+        def fill(start: int) -> None:
+            some = slice(start, min(len(rows), start + STEP))
+            self.values(rows[some], values[some])
+            values[some] *= np.sqrt(weight[some])[:, None]
+            if whiten:
+                self._landmarks.whiten(values[some])  # √w kᵀ becomes √w (L⁻¹ k)ᵀ
+
+        def square(start: int) -> None:
+            # right of the diagonal, which is below it in Fortran order
+            stop = min(r, start + STEP)
+            self._factor[start:stop, start:] += values[:, start:stop].T @ values[:, start:]
+
+        run_threads(fill, range(0, len(rows), STEP), self.threads, PHASE)
+        run_threads(square, range(0, r, STEP), self.threads, PHASE)
 
     def solve(self, b: Array) -> Array:
         """Return its inverse times ``b`` (r,)."""

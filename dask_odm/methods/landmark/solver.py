@@ -118,7 +118,7 @@ class _SpanNewton(Newton[SpanSums]):
         draw = None
         if self.tired:
             seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-            draw = Draw(SKETCH * len(self.landmarks), seed)
+            draw = Draw(sketch_rows(self.span.passes.rows, len(self.landmarks)), seed)
         sums = self.judge.sums(x, draw) if known is None else known
         return Iterate.of(x, self.landmarks.gram @ x, sums, number, self._whitened)
 
@@ -225,11 +225,10 @@ class _SpanNewton(Newton[SpanSums]):
 
         With the dual variables u of the rounded scores, D is that of the float64 problem over the landmarks. So the gap
         there is ``½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i`` with K and f in float64. The second
-        sum is 0 for rounded scores. The sketch has float64 kernel values of a sample of the rows.
+        sum is 0 for rounded scores. Kernel values are those of the sketch's sample of the rows.
         """
         assert self.sample is not None
         rows, y, weight = self.sample.weighted()
-        values = self.sketch.values_of(self.sample)
         query = self.span.query
         loss = query.loss.of_stiff_rows()
 
@@ -237,9 +236,8 @@ class _SpanNewton(Newton[SpanSums]):
 
         def difference(start: int) -> tuple[Array, float, float]:
             some = slice(start, start + few)
-            root = np.sqrt(weight[some])
             rounded = query.tile(rows[some])
-            exact = values[some] / root[:, None]
+            exact = self.sketch.values(rows[some])
             scores = rounded @ at.x
             exact_scores = exact @ at.x
             curvature = loss.evaluate(scores, y[some], weight[some])[2]
@@ -306,3 +304,12 @@ def carried_over(few: Landmarks, a: Array, landmarks: Landmarks) -> Array:
 def start_rows(n: int, r: int) -> int:
     """Return the number of rows in the sample of `rough_solution`."""
     return min(max(8 * r, n // 8), 32 * r)
+
+
+def sketch_rows(n: int, r: int) -> int:
+    """Return the number of rows in the sample of a preconditioner.
+
+    By s rows a landmark each product leaves about 1/√s of what is to be solved. So more are worth their r² products
+    each where passes are long, and no more are drawn than take the memory of the sample of `rough_solution`.
+    """
+    return max(SKETCH * r, min(round(16 * n**0.5), 3 * start_rows(n, r) // 4))

@@ -16,8 +16,9 @@ from dask_odm.errors import InputError
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums, block_bytes
+from dask_odm.learning.solution import record_after
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.recipe import Trained, finish_weights, reported_after, rescaling_advised
+from dask_odm.learning.training.recipe import Trained, finish_weights, report_step, rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, linear_leverages
@@ -82,6 +83,7 @@ def _solve_path(
             ahead = routes.solve_thin(thin.with_lam(own.odm.lam), w, own)
         if ahead is not None and ahead.converged:
             return ahead
+        before = [] if ahead is None else ahead.history
         return solve_newton(
             problem.with_lam(own.odm.lam),
             w if ahead is None else ahead.x,
@@ -92,7 +94,7 @@ def _solve_path(
             start=start if ahead is None else None,
             resume=resume,
             on_state=save,
-            on_step=reported_after(ahead),
+            on_step=lambda record: report_step(record_after(before, record)),
         ).after(ahead)
 
     w = start_weights(features, fit)
@@ -118,9 +120,10 @@ def _solve_path(
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:
     """Return weights (k,) at which a linear solver starts: those of the model to start from, or zeros."""
     w = np.zeros(features.k)
-    if fit.start is None:
+    if not fit.starts:
         return w
-    raw, intercept = fit.start
+    fit.require_machines(1)
+    raw, intercept = fit.starts[0]
     if len(raw) != features.d:
         raise InputError(f"warm_start: X has {features.d} features, but the fitted model has {len(raw)}.")
     factor = np.ones(features.d)

@@ -184,7 +184,7 @@ class FewRows:
         # with fewer than 512 features, the Hessian costs little
         few = not fit.has_real_targets and 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
         X = data.X
-        if not few or X is None or fit.start is not None:
+        if not few or X is None or fit.starts:
             return None
         if issparse(X) and features.scaling is None:
             return None

@@ -22,7 +22,7 @@ import numpy as np
 from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums, Query
-from dask_odm.learning.problem.losses import BandLoss, ResidualLoss
+from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.systems import conjugate_gradients, solve_positive
@@ -201,9 +201,9 @@ class UpdatedProblem(PrimalProblem):
     is always in the rows' own type: for gaps that are not small.
     """
 
-    _loss: BandLoss | ResidualLoss
+    _loss: BandLoss
 
-    def __init__(self, features: FeatureMap, loss: BandLoss | ResidualLoss, passes: Passes) -> None:
+    def __init__(self, features: FeatureMap, loss: BandLoss, passes: Passes) -> None:
         super().__init__(features, loss, passes)
         self._at: Array | None = None  # weights at which the sums are known
         self._last: PrimalSums | None = None
@@ -211,14 +211,14 @@ class UpdatedProblem(PrimalProblem):
 
     @classmethod
     def of_rows(
-        cls, features: FeatureMap, loss: BandLoss | ResidualLoss, X: Any, y: Array, weight: Array, threads: int = 1
+        cls, features: FeatureMap, loss: BandLoss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> UpdatedProblem:
         """Build the problem like `over_rows`, in fewer and larger blocks."""
         most = 4  # groups of at least 1,000 rows: each has a Hessian to be added
         step = max(1000, -(-X.shape[0] // most))
         return cls(features, loss, ThreadPasses.cut(X, y, weight, step, most, threads))
 
-    def weigh(self, loss: BandLoss | ResidualLoss) -> None:
+    def weigh(self, loss: BandLoss) -> None:
         """Replace the loss by another one."""
         factor = float(loss.stiffness.sum() / self._loss.stiffness.sum())
         self._loss = loss

@@ -118,6 +118,8 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
     coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
     pairs = SOLUTION_BYTES * len(counts) * (len(counts) - 1) // 2
     newton = data.cluster.threads * 4 * 8 * largest**2  # of a pair that goes on by it
+    if fit.loo:  # machines one by one, each with a value, a class and a weight of all rows, which are then joined
+        coefficients = 8 * 8 * data.row_numbers[0] * len(counts) * (len(counts) - 1) // 2
     return own + newton + rows + coefficients + pairs
 
 

@@ -167,11 +167,11 @@ class TrialRows:
 
     def solved(
         self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array, tol: float = TUNING.tol
-    ) -> Iterator[tuple[PrimalProblem, BandLoss | ResidualLoss, Array, PrimalSums]]:
+    ) -> Iterator[tuple[PrimalProblem, BandLoss, Array, PrimalSums]]:
         """Yield problem, loss, solution and sums there of every setting; each solve starts from the one before it."""
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
-        of_row: type[BandLoss | ResidualLoss] = BandLoss if self.class_weights else ResidualLoss
+        of_row: type[BandLoss] = BandLoss if self.class_weights else ResidualLoss
         odm = ODMSettings if self.class_weights else ResidualSettings
         losses = [of_row(odm(share * total, *band), total, negative, positive) for share, *band in settings]
         problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)

@@ -145,28 +145,6 @@ def test_columns_without_numbers(tmp_path, column, message):
         read_all(table)
 
 
-NESTED = {
-    "lists": lambda: pa.array([[1], [2]] * 3),
-    "lists of one length": lambda: pa.array([[1, 2]] * 6, type=pa.list_(pa.int64(), 2)),
-    "structs": lambda: pa.array([{"a": 1}, {"a": 2}] * 3),
-    "maps": lambda: pa.array([[("k", 1)]] * 6, type=pa.map_(pa.string(), pa.int64())),
-    "an extension": lambda: pa.ExtensionArray.from_storage(
-        pa.fixed_shape_tensor(pa.int32(), [2]), pa.array([[1, 2]] * 6, pa.list_(pa.int32(), 2))
-    ),
-}
-
-
-@pytest.mark.parametrize("what", NESTED)
-@pytest.mark.parametrize("kind", ["parquet", "feather", "stream"])
-def test_labels_that_are_nested(tmp_path, kind, what):
-    path = _write(
-        kind, pa.table({"a": np.arange(6.0), "c": NESTED[what]()}), tmp_path / f"a.{kind.replace('stream', 'arrow')}"
-    )
-    for target in ("classes", "real"):
-        with pytest.raises(InputError, match=rf"{path}, row 0: .* label="):
-            ingest(path, tmp_path / "s.zarr", label="c", target=target)
-
-
 def test_labels_of_a_dictionary_of_lists_or_in_memory(tmp_path):
     lists = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 3), pa.array([[1], [2]]))
     table = pa.table({"a": np.arange(6.0), "c": lists})

@@ -178,11 +178,6 @@ def test_a_number_of_a_column_in_a_message_is_one_that_parameters_take(tmp_path,
     assert read_all(path, label=0, drop=2)[0].tolist() == [[2], [4]]
 
 
-def test_csv_bad_weights(tmp_path):
-    with pytest.raises(InputError, match=r"line 3: weight -1.0; weights must be finite and not negative"):
-        read_all(write_file(tmp_path / "a.csv", "a,w,y\n1,2,3\n1,-1,3\n"), weight="w")
-
-
 # Dialects -------------------------------------------------------------------------------------------------
 
 XY = ([[1.5, 2.25], [2, -0.5]], ["a", "b"])

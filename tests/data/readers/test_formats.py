@@ -18,10 +18,6 @@ from dask_odm.errors import InputError
 from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zstd
 
 
-def test_labels_may_be_left_out():
-    assert read_all((np.ones((2, 2)), [0, 1]), label=False)[1] is None
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
 def test_a_compressed_file_that_is_cut_or_has_a_flipped_bit(tmp_path, suffix):
     whole = COMPRESS[suffix](libsvm_bytes(3000))

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_svmlight_file
 
 from dask_odm.data.readers.formats import open_source
-from data.reading import COMPRESS, read_all, read_blocks, write_file
+from data.reading import COMPRESS, read_all, write_file
 
 quick = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -188,24 +187,3 @@ def test_arrays(tmp_path, X, block_bytes, dtype, kind, data):
         X_read, y_read, _ = read_all(path, dtype=dtype, block_bytes=block_bytes)
     np.testing.assert_array_equal(X_read, X.astype(dtype), strict=True)
     np.testing.assert_array_equal(y_read, labels)
-
-
-@pytest.mark.parametrize("kind", ["libsvm", "csv"])
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_every_block_size_gives_the_same_rows(tmp_path, kind, suffix):
-    """Each size from one byte to the whole text, so that a boundary falls on every byte of it."""
-    libsvm = b"\xef\xbb\xbf+1 1:2.5e-3 3:-4 # 2:9\r\n\r\n-1\n# only 1:1\n2 2:.5\t3:1E5\n-1 qid:3 1:0"
-    text = libsvm if kind == "libsvm" else b'\xef\xbb\xbfa,"b,1",y\r\n1,-2.5e-3,"p ""q"""\r\n\n.5,+1E5,r\n3,4,"s,t"'
-    path = write_file(tmp_path / f"a.{kind}{suffix}", COMPRESS[suffix](text))
-    seen = set()
-    for block_bytes in range(1, len(text) + 2):
-        blocks = list(read_blocks(path, block_bytes=block_bytes, dtype="float64"))
-        rows = [row for block in blocks for row in block.X.tolist()]
-        seen.add(repr((rows, [label for block in blocks for label in block.y.tolist()])))
-    assert len(seen) == 1
-    expected = {
-        "libsvm": "([[0.0025, 0.0, -4.0], [0.0, 0.0, 0.0], [0.0, 0.5, 100000.0], [0.0, 0.0, 0.0]], "
-        "[1.0, -1.0, 2.0, -1.0])",
-        "csv": "([[1.0, -0.0025], [0.5, 100000.0], [3.0, 4.0]], ['p \"q\"', 'r', 's,t'])",
-    }
-    assert seen == {expected[kind]}

@@ -20,7 +20,7 @@ from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import rows_by
-from data.doors import through
+from data.doors import DOORS, through
 from data.reading import stored
 
 N = 120
@@ -109,9 +109,6 @@ def test_medians_of_more_columns_than_are_counted_at_a_time(monkeypatch):
     np.testing.assert_array_equal([column.fill for column in recipe.columns[:5]], medians)
 
 
-DOORS = ["frame", "csv", "csv.gz", "jsonl", "parquet", "feather", "stream", "dask", "polars"]
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     return ingest(table(), tmp_path_factory.mktemp("doors") / "a.zarr", label="y")
@@ -124,37 +121,6 @@ def test_every_door_gives_the_same_bits(tmp_path, expected, door):
     assert store.feature_names == store.column_recipe.feature_names
     for found, wanted in zip(stored(store), stored(expected), strict=True):
         np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_rows_by_a_recipe_are_the_same_through_every_door(tmp_path, expected, door):
-    recipe = expected.column_recipe
-    frame = table(1)[[*recipe.names[::-1], "y"]].assign(colour=lambda f: f["colour"].replace("blue", "pink"))
-    wanted = stored(ingest(frame, tmp_path / "a.zarr", label="y", columns=recipe))[0]
-    found = ingest(through(door, frame.assign(more="x"), tmp_path), tmp_path / "b.zarr", label="y", columns=recipe)
-    assert found.column_recipe == recipe
-    np.testing.assert_array_equal(stored(found)[0], wanted)
-
-
-def test_the_recipe_is_that_of_the_training_rows(tmp_path):
-    train, test = ingest(table(rows=400), tmp_path / "a.zarr", label="y", test_size=0.3)
-    assert train.column_recipe == test.column_recipe
-    assert (
-        sum(stored(train)[0][:, train.feature_names.index("colour (missing)")]) == train.column_recipe.columns[2].gaps
-    )
-    assert train.rows + test.rows == 400
-
-
-@pytest.mark.parametrize("late", [0, 1500])
-def test_a_word_among_numbers_that_comes_late_makes_words_of_all(tmp_path, late):
-    """Files are read again then; at first all values are numbers, or just those of the column are."""
-    codes = ["x"] * late + [str(i % 3) for i in range(1500)] + ["other"]
-    frame = pd.DataFrame({"code": codes, "size": range(len(codes)), "y": ["a", "b", *["a"] * (len(codes) - 2)]})
-    frame.iloc[::-1].iloc[::-1].to_csv(tmp_path / "a.csv", index=False)
-    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=2000)
-    assert set(store.column_recipe.columns[0].levels) == set(codes)
-    wanted = stored(ingest(frame, tmp_path / "b.zarr"))[0]
-    np.testing.assert_array_equal(stored(store)[0], wanted)
 
 
 def test_a_block_parsed_ahead_is_parsed_anew_once_its_columns_hold_words(tmp_path):

@@ -125,13 +125,6 @@ def test_texts_that_cannot_be_read(tmp_path, columns, options, message):
     assert not (tmp_path / "a.zarr").exists()
 
 
-def test_rows_of_numbers_hold_no_texts(tmp_path):
-    np.save(tmp_path / "a.npy", np.eye(3))
-    for source in (tmp_path / "a.npy", np.eye(3), ingest((np.eye(3), [0, 1, 1]), tmp_path / "b.zarr")):
-        with pytest.raises(InputError, match="text names a column of texts, and these rows have numbers only"):
-            ingest(source, tmp_path / "c.zarr", text="body")
-
-
 # Damage and lies ----------------------------------------------------------------------------------------------
 
 

@@ -49,11 +49,6 @@ def test_other_words_are_as_far_as_a_deviation_of_numbers(method, centre):
     np.testing.assert_allclose(apart, scaled[:, 0].std())  # however rare the words
 
 
-def test_none_changes_nothing():
-    X = rows("float32")
-    np.testing.assert_array_equal(Scaling.from_statistics(statistics(X), None, centre=False)(X), X)
-
-
 @pytest.mark.parametrize("method", [None, *SCALINGS])
 def test_centred_rows_have_mean_zero_and_the_same_distances(method):
     X = rows()

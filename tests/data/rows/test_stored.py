@@ -1,24 +1,25 @@
-"""The one-time shuffle, task by task: every row arrives exactly once, twice run is once run, damage is named."""
+"""Partitions on disk: every row is there exactly once, is read by any range, and damage is named."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dask_odm.data.rows.dealing import DealtFile, count_groups, count_kept, deal, join
+from dask_odm.data.rows import stored
+from dask_odm.data.rows.dealing import count_kept
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions, sample_chunk
 from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.engine.partitioners import RandomPartitioner
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import StoreError
 from small_stores import store_of
+from tree_jobs import HERE
 
 FEATURES = 3
 PLAIN = Scaling(np.zeros(FEATURES), np.ones(FEATURES))
@@ -34,68 +35,22 @@ def made_up(rows: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray, 
     return X, y, np.where(rng.random(rows) < 0.1, 0.0, rng.uniform(0.5, 2.0, rows))
 
 
-@dataclass
-class Shuffle:
-    """The tasks of a shuffle of ``store`` into ``parts`` partitions, run one by one; strata are rows modulo 5."""
-
-    store: Store
-    labelling: Targets
-    parts: int
-    folder: str
-    chunk_rows: int | None = None
-    meanwhile: Callable[[StoredPartitions], object] | None = None  # runs between deal and join
-
-    def strata(self) -> np.ndarray:
-        arguments = (self.store, self.labelling, lambda block: block.X[:, 0].astype(np.int64) % 5, 5, self.folder)
-        return np.array([count_groups(*arguments, c) for c in range(self.store.n_chunks)])
-
-    def plan(self, counts: tuple[int, ...]) -> StoredPartitions:
-        planned = StoredPartitions.plan(self.folder, self.store, counts, y_type=self.labelling.y_type)
-        if self.chunk_rows is None:
-            return planned
-        return StoredPartitions(self.folder, FEATURES, planned.dtype, counts, self.chunk_rows, planned.y_type)
-
-    def run(self, order: list[int] | None = None, times: int = 1) -> StoredPartitions:
-        """Row r of stratum s is dealt to partition (r + s) modulo the number of them, and placed last first."""
-        strata = self.strata()
-        sizes, before = strata.sum(axis=0), np.cumsum(strata, axis=0) - strata
-        dealt = [[(r + s) % self.parts for r in range(size)] for s, size in enumerate(sizes)]
-        counts = np.bincount(np.concatenate(dealt).astype(int), minlength=self.parts)
-        free, places = counts.copy(), []
-        for own in dealt:
-            places.append([])
-            for k in own:
-                free[k] -= 1
-                places[-1].append(free[k])
-
-        def assign(own: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            ranks, out = seen.copy(), []
-            for s in own:
-                out.append((dealt[s][ranks[s]], places[s][ranks[s]]))
-                ranks[s] += 1
-            both = np.array(out).reshape(-1, 2)
-            return both[:, 0].astype(np.int32), both[:, 1].astype(np.int64)
-
-        partitions = self.plan(tuple(counts.tolist()))
-        runs = [range(c, c + 1) for c in range(self.store.n_chunks)]
-        for _ in range(times):
-            for c in order or range(self.store.n_chunks):
-                with DealtFile.new(partitions, self.folder, runs[c]) as file:
-                    arguments = (self.store, self.labelling, partitions, self.folder, assign, c, before[c].copy())
-                    deal(file, *arguments)
-        if self.meanwhile is not None:
-            self.meanwhile(partitions)
-        for _ in range(times):
-            for i, count in partitions.pieces(0, self.parts):
-                join(partitions, self.folder, runs, i, count)
-        return partitions
-
-
-def shuffled(tmp_path: Path, rows: int, parts: int, *, chunk: int = 37, dtype="float32", **options) -> Shuffle:
+def shuffled(
+    folder: Path, rows: int, parts: int, *, chunk: int = 37, dtype: str = "float32", piece: int | None = None
+) -> StoredPartitions:
+    """Rows of a store in random partitions, in pieces of ``piece`` rows."""
     X, y, weight = made_up(rows, dtype)
-    store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=chunk)
-    (tmp_path / "scratch").mkdir()
-    return Shuffle(store, TwoClasses((0.5, 3.0)), parts, str(tmp_path / "scratch"), **options)
+    store = store_of(folder / "a.zarr", X, y, weight=weight, chunk_rows=chunk)
+    return in_partitions(store, TwoClasses((0.5, 3.0)), folder, parts, piece)
+
+
+def in_partitions(store: Store, targets: Targets, folder: Path, parts: int, piece: int | None) -> StoredPartitions:
+    (folder / "scratch").mkdir()
+    shuffle = Shuffle(store, targets, str(folder / "scratch"), HERE)
+    with pytest.MonkeyPatch.context() as patch:
+        if piece is not None:
+            patch.setattr(stored, "PIECE_BYTES", piece * FEATURES * store.dtype.itemsize)
+        return shuffle.by_partitioner(RandomPartitioner(parts, 0), PLAIN)
 
 
 def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tuple[np.ndarray, ...]:
@@ -105,7 +60,7 @@ def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tu
 
 
 @pytest.mark.parametrize(
-    ("rows", "parts", "chunk", "chunk_rows", "dtype"),
+    ("rows", "parts", "chunk", "piece", "dtype"),
     [
         (10, 1, 37, None, "float32"),
         (200, 3, 37, None, "float64"),
@@ -115,8 +70,8 @@ def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tu
         (201, 16, 3, 4, "float32"),
     ],
 )
-def test_every_row_arrives_exactly_once(tmp_path, rows, parts, chunk, chunk_rows, dtype):
-    p = shuffled(tmp_path, rows, parts, chunk=chunk, dtype=dtype, chunk_rows=chunk_rows).run()
+def test_every_row_arrives_exactly_once(tmp_path, rows, parts, chunk, piece, dtype):
+    p = shuffled(tmp_path, rows, parts, chunk=chunk, dtype=dtype, piece=piece)
     X, y, weight = made_up(rows, dtype)
     kept = np.array([label is not None for label in y]) & (weight > 0)
     found_X, found_y, found_weight, number = read_all(p)
@@ -130,7 +85,7 @@ def test_every_row_arrives_exactly_once(tmp_path, rows, parts, chunk, chunk_rows
 
 
 def test_consecutive_partitions_are_read_as_one(tmp_path):
-    p = shuffled(tmp_path, 200, 5, chunk_rows=6).run()
+    p = shuffled(tmp_path, 200, 5, piece=6)
     whole = read_all(p)
     starts = np.cumsum([0, *p.counts])
     for first in range(5):
@@ -139,18 +94,10 @@ def test_consecutive_partitions_are_read_as_one(tmp_path):
                 np.testing.assert_array_equal(part, all_of_it[starts[first] : starts[last]])
 
 
-def test_tasks_may_run_twice_and_in_any_order(tmp_path):
-    once = read_all(shuffled(tmp_path, 300, 4, chunk_rows=11).run())
-    (tmp_path / "again").mkdir()
-    again = shuffled(tmp_path / "again", 300, 4, chunk_rows=11).run(order=[8, 2, 0, 5, 1, 3, 7, 4, 6], times=2)
-    for a, b in zip(once, read_all(again), strict=True):
-        assert a.tobytes() == b.tobytes()
-
-
 @pytest.mark.parametrize("at", [5, -70], ids=["columns", "rows"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
 def test_damage_is_named(tmp_path, at, damage):
-    p = shuffled(tmp_path, 200, 3, chunk_rows=20).run()
+    p = shuffled(tmp_path, 200, 3, piece=20)
     path = Path(p.path, p.piece_key(p.chunks_each + 1))
     data = bytearray(path.read_bytes())
     if damage == "remove":
@@ -164,13 +111,6 @@ def test_damage_is_named(tmp_path, at, damage):
     read_all(p, 0, 1)  # the neighbours are whole
 
 
-def test_a_scratch_folder_that_is_gone_is_not_made_again(tmp_path):
-    shuffle = shuffled(tmp_path, 200, 3, meanwhile=lambda p: shutil.rmtree(p.path))
-    with pytest.raises(FileNotFoundError):
-        shuffle.run()
-    assert not Path(shuffle.folder).exists()
-
-
 def test_a_partition_without_rows(tmp_path):
     p = StoredPartitions(str(tmp_path), FEATURES, np.dtype(np.float32), (0, 2), 4)
     assert [a.shape for a in read_all(p, 0, 1)] == [(0, FEATURES), (0,), (0,), (0,)]
@@ -178,7 +118,7 @@ def test_a_partition_without_rows(tmp_path):
 
 @pytest.mark.parametrize("memory", [0, 1 << 30], ids=["from disk", "held"])
 def test_rows_are_scaled_and_read_by_any_range(tmp_path, memory):
-    p = shuffled(tmp_path, 200, 3, chunk_rows=9).run()
+    p = shuffled(tmp_path, 200, 3, piece=9)
     scaling = Scaling(np.array([1.0, 2.0, 3.0]), np.array([0.5, 4.0, 0.0]))
     rows, held = p.rows(0, 3, scaling, memory)
     expected = scaling(read_all(p)[0])
@@ -191,7 +131,7 @@ def test_rows_are_scaled_and_read_by_any_range(tmp_path, memory):
 
 @pytest.mark.parametrize("chosen", [[], [0], [4, 5, 6, 21], [0, 60, 61]])
 def test_raw_rows_at_positions(tmp_path, chosen):
-    p = shuffled(tmp_path, 200, 3, chunk_rows=9).run()
+    p = shuffled(tmp_path, 200, 3, piece=9)
     whole = read_all(p, 1, 3)[0]
     np.testing.assert_array_equal(p.raw(1, 3, np.array(chosen, np.int64)), whole[chosen])
 
@@ -212,9 +152,8 @@ def test_partitions_keep_real_targets_and_many_codes(tmp_path, real):
     with StoreWriter(tmp_path / "a.zarr", chunk_rows=37) as writer:
         writer.append(X, y, weight)
         store = writer.finish()
-    (tmp_path / "scratch").mkdir()
     targets = RealValues() if real else ManyClasses((1.0,) * 300)
-    rows, found, _, numbers = read_all(Shuffle(store, targets, 3, str(tmp_path / "scratch"), 11).run(times=2))
+    rows, found, _, numbers = read_all(in_partitions(store, targets, tmp_path, 3, 11))
     np.testing.assert_array_equal(np.sort(numbers), np.flatnonzero(weight > 0))
     np.testing.assert_array_equal(found, y[numbers].astype(np.float64), strict=True)
     np.testing.assert_array_equal(rows[:, 0], numbers)
@@ -249,8 +188,10 @@ def test_partitions_in_memory():
 
 
 def test_kept_rows_are_counted_without_their_features(tmp_path):
-    s = shuffled(tmp_path, 200, 3)
-    expected = s.strata().sum(axis=1)
-    for chunk in range(s.store.n_chunks):
-        Path(s.store.path, s.store.layout.X.chunk_key(chunk)).unlink()
-    assert [count_kept(s.store, s.labelling, c).tolist() for c in range(s.store.n_chunks)] == expected[:, None].tolist()
+    X, y, weight = made_up(200)
+    store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=40)
+    for chunk in range(store.n_chunks):
+        Path(store.path, store.layout.X.chunk_key(chunk)).unlink()
+    kept = np.array([label is not None for label in y]) & (weight > 0)
+    found = [count_kept(store, TwoClasses((0.5, 3.0)), chunk).tolist() for chunk in range(store.n_chunks)]
+    assert found == kept.reshape(5, 40).sum(axis=1)[:, None].tolist()

@@ -22,30 +22,6 @@ def block(y: np.ndarray, weight: np.ndarray | None = None, first: int = 0) -> St
     return StoreBlock(np.zeros((len(y), 1)), y, weight, first)
 
 
-def test_two_classes():
-    codes = np.array([0, 1, -1, 0, 1], np.int8)
-    keep, y, weight = TwoClasses((0.5, 3.0))(block(codes, WEIGHT))
-    assert keep.tolist() == [True, False, False, True, True]
-    assert y[keep].tolist() == [-1.0, -1.0, 1.0]
-    assert weight[keep].tolist() == [0.5, 2.0, 9.0]
-    keep, y, weight = TwoClasses()(block(codes))
-    assert (keep.tolist(), y[keep].tolist(), weight[keep].tolist()) == ([1, 1, 0, 1, 1], [-1, 1, -1, 1], [1] * 4)
-
-
-def test_many_classes():
-    keep, y, weight = ManyClasses((0.5, 3.0, 0.0))(block(CODES, WEIGHT))
-    assert keep.tolist() == [True, False, False, False, True]
-    assert (y[keep].tolist(), weight[keep].tolist()) == ([0.0, 1.0], [0.5, 9.0])
-    assert (y.dtype, weight.dtype) == (np.float64, np.float64)
-
-
-def test_real_values():
-    keep, y, weight = RealValues()(block(REAL, WEIGHT))
-    assert keep.tolist() == [True, False, True, True, True]
-    assert (y[keep].tolist(), weight[keep].tolist()) == ([0.5, -2.0, 0.0, 7.0], [1.0, 2.0, 4.0, 3.0])
-    assert RealValues()(block(REAL))[2].tolist() == [1.0, 0.0, 1.0, 1.0, 1.0]
-
-
 def test_columns_of_all_rows_are_the_stores_own():
     for targets in (TwoClasses(), ManyClasses((1.0, 2.0, 3.0))):
         whole = block(CODES, WEIGHT)
@@ -87,14 +63,6 @@ def test_targets_are_values(targets: Targets):
     assert again == targets
     assert dask.base.tokenize(again) == dask.base.tokenize(targets)
     assert dask.base.tokenize(targets) != dask.base.tokenize(TwoClasses())
-
-
-def test_keeps_all():
-    assert TwoClasses().keeps_all
-    assert ManyClasses((1.0, 2.0)).keeps_all
-    assert RealValues().keeps_all
-    assert not TwoClasses((0.0, 1.0)).keeps_all
-    assert not ManyClasses((1.0, 0.0)).keeps_all
 
 
 def test_partitions_hold_y_in_the_smallest_type():

@@ -48,11 +48,6 @@ def test_codes_that_turn_out_to_be_numbers(tmp_path):
         store.verify()
 
 
-def test_a_store_of_real_targets_has_no_classes(tmp_path):
-    with pytest.raises(InputError, match=r"holds real targets.* a regressor, .*target='classes' \(--target classes\)"):
-        real_store(tmp_path / "a.zarr").require_classes()
-
-
 def test_codes_and_numbers_do_not_mix(tmp_path):
     with StoreWriter(tmp_path / "a.zarr") as writer:
         writer.append(np.zeros((2, 1)), [0, 1])

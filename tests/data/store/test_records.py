@@ -131,21 +131,6 @@ print(peak() - before)
 # Damage -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["zarr.json", "vectors/zarr.json", "scalar/zarr.json"])
-@pytest.mark.parametrize("how", ["missing", "truncated", "bit"])
-def test_a_damaged_document_is_named(path, key, how):
-    data = bytearray((path / key).read_bytes())
-    if how == "missing":
-        (path / key).unlink()
-    else:
-        data[len(data) // 2] ^= 1
-        (path / key).write_bytes(data[:-1] if how == "truncated" else data)
-    with pytest.raises(
-        StoreError, match=rf"model '.*', file '{key}': .*(missing|checksum mismatch|more than).*; restore"
-    ):
-        read_record(path, "model")
-
-
 @pytest.mark.parametrize(
     "change",
     [

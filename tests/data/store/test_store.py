@@ -14,8 +14,6 @@ import numcodecs
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
-import zarr
 from dask.base import tokenize
 from scipy.sparse import issparse
 
@@ -29,19 +27,6 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, rewrite_y, write_store
 from small_stores import forge, store_of
-
-
-def test_zarr_and_xarray_read_it_without_a_warning(store):
-    X, codes, weight = made_up_rows()
-    dataset = xr.open_zarr(store.path)  # warnings are errors in this suite
-    assert dataset["X"].dims == ("sample", "feature")
-    assert dataset["X"].chunks == ((300, 300, 300, 100), (FEATURES,))
-    np.testing.assert_array_equal(dataset["X"].values, X.astype(np.float32))
-    np.testing.assert_array_equal(dataset["y"].values, codes)
-    np.testing.assert_array_equal(dataset["weight"].values, weight)
-    assert dataset["feature"].values.tolist() == ["a", "b", "c", "δ", "e f"]
-    assert dataset["y"].attrs["classes"] == ["no", "yes"]
-    np.testing.assert_array_equal(zarr.open_group(store.path, mode="r")["X"][:], X.astype(np.float32))
 
 
 def test_a_buffer_is_used_again(pristine):
@@ -83,15 +68,6 @@ def test_features_are_read_in_another_order(pristine, tmp_path, form):
     assert found.of_features(names).of_features(found.feature_names) == found
     for others in ((), names[:2], [*names[:4], "other"]):
         assert store.of_features(others) is store
-
-
-@pytest.mark.parametrize("compression", [None, "zstd"], ids=["plain", "zstd"])
-def test_pieces_are_the_rows_of_their_chunk(pristine, compression):
-    store = pristine[compression]
-    for i in (1, 3):  # a whole one, and the last, which is padded
-        pieces = [piece.copy() for piece in store.read_pieces(i, 70)]
-        assert {len(piece) for piece in pieces[:-1]} == {70}
-        np.testing.assert_array_equal(np.concatenate(pieces), store.read(i).X)
 
 
 def test_rows_of_other_classes_have_no_label(tmp_path):
@@ -187,13 +163,6 @@ def test_opening_finds_files_that_are_missing_or_of_another_size(store, key, how
     name, _, chunk = key.partition("/c/")
     pattern = rf"array '{name}', chunk {chunk}: " if chunk else f"file '{key}': "
     with pytest.raises(StoreError, match=pattern):
-        Store.open(store.path)
-
-
-@pytest.mark.parametrize("name", ["feature", *(f"statistics/{n}" for n in ("minimum", "maximum", "mean", "variance"))])
-def test_damaged_statistics_and_names_are_not_used(store, name):
-    _damage(Path(store.path, name, "c/0"), "bit")
-    with pytest.raises(StoreError, match=f"array '{name}', chunk 0: checksum mismatch"):
         Store.open(store.path)
 
 

@@ -56,27 +56,6 @@ def test_files_are_those_zarr_writes(pristine, tmp_path):
             assert ours == theirs
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ((1, -1), (-1, 1)),
-        ((1.0, -1.0), (-1.0, 1.0)),
-        ((True, False), (False, True)),
-        (("yes", "no"), ("no", "yes")),
-        ((2, 1.5), (1.5, 2.0)),
-        ((np.int64(3), np.int64(2)), (2, 3)),
-    ],
-)
-def test_labels_keep_value_and_type_and_are_sorted(tmp_path, labels, expected):
-    with StoreWriter(tmp_path / "a.zarr") as writer:
-        writer.append(np.zeros((5, 2)), [0, 1, 1, -1, 0])
-        store = writer.finish(labels)
-    assert store.classes == expected
-    assert [type(label) for label in store.classes] == [type(label) for label in expected]
-    assert store.class_counts == (2, 2)
-    np.testing.assert_array_equal(store.read_column("y"), [1, 0, 0, -1, 1])
-
-
 def test_labels_that_do_not_occur_are_left_out(tmp_path):
     with StoreWriter(tmp_path / "a.zarr") as writer:
         writer.append(np.zeros((3, 1)), [3, 1, 3])
@@ -101,22 +80,6 @@ def test_default_chunks_have_8_to_16_megabytes(features, dtype):
     rows = rows_of_chunk(None, features, dtype)
     assert 8_000_000 <= rows * row <= STORE_CHUNK_BYTES or rows == 1
     assert rows * 8 <= MAX_CHUNK_BYTES
-
-
-def test_wide_rows(tmp_path):
-    X = np.random.default_rng(0).normal(size=(90, 100_000)).astype(np.float32)
-    with StoreWriter(tmp_path / "a.zarr") as writer:
-        writer.append(X)
-        store = writer.finish(feature_names=[f"feature {i}" for i in range(100_000)])
-    assert (store.chunk_rows, store.n_chunks) == (40, 3)
-    np.testing.assert_array_equal(store.read(2).X, X[80:])
-    np.testing.assert_allclose(store.statistics.mean, X.mean(axis=0, dtype=np.float64), rtol=1e-9, atol=1e-12)
-    assert store.feature_names[99_999] == "feature 99999"
-
-
-def test_chunks_above_30_megabytes_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"chunk_rows=40000 makes chunks of 32000000 bytes"):
-        _write_parts(tmp_path / "a.zarr", (np.zeros((1, 200)),), chunk_rows=40_000)
 
 
 # Writing -------------------------------------------------------------------------------------------------

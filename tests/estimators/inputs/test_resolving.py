@@ -95,27 +95,6 @@ def test_weights_count_in_every_form(rows, weight, weighted_path, solver, class_
         np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("solver", ["auto", SODM(4)], ids=str)
-def test_large_dask_arrays_go_through_a_store(rows, monkeypatch, model, solver):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
-    X, y = rows
-    labels = np.where(y > 0, "yes", "no")
-    lazy = [da.from_array(a, chunks=(31, *a.shape[1:])) for a in (X, labels)]
-    fitted = ODMClassifier(**SETTINGS, solver=solver).fit(*lazy)
-    np.testing.assert_allclose(fitted.decision_function(X), model.decision_function(X), atol=1e-8)
-    assert fitted.predict(X).tolist() == np.where(model.predict(X) > 0, "yes", "no").tolist()
-
-
-def test_a_store_of_any_labels(rows, tmp_path):
-    X, y = rows
-    for i, labels in enumerate(([0.5, 2.5], ["no", "yes"], [False, True], [3, 7])):
-        store = store_of(tmp_path / f"{i}.zarr", X, np.array(labels, dtype=object)[(y > 0).astype(int)])
-        for solver in ("auto", SODM(3)):
-            fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
-            assert fitted.classes_.tolist() == labels
-            assert fitted.score(store.path) > 0.8
-
-
 def test_scores_agree(rows, weight, path, weighted_path, model):
     X, y = rows
     plain, weighted = model.score(X, y), model.score(X, y, weight)
@@ -229,14 +208,6 @@ def test_rows_without_names_are_told_as_arrays_are(rows, tmp_path):
     for source in (X, store, da.from_array(X, chunks=40)):
         with pytest.warns(UserWarning, match="^X does not have valid feature names, but ODMClassifier was fitted with"):
             model.predict(source)
-
-
-def test_features_in_another_order_are_refused(tmp_path):
-    X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
-    model = ODMClassifier().fit(pd.DataFrame(X, columns=["a", "b"]), y)
-    swapped = xr.Dataset({"X": (("sample", "feature"), X)}, coords={"feature": ["b", "a"]})
-    with pytest.raises(InputError, match="feature names should match"):
-        model.predict(swapped)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_odm import InputError, StoreError
+from dask_odm import StoreError
 from dask_odm.data.store.records import read_record
 from dask_odm.learning.solution import StepClock
 from dask_odm.learning.training.checkpoints import open_checkpoint, open_steps, save_checkpoint, sole_writer
@@ -98,17 +98,6 @@ def test_without_a_checkpoint_nothing_is_read_and_nothing_saved(tmp_path):
 
 
 # One writer -------------------------------------------------------------------------------------------------
-
-
-def test_two_fits_of_one_process(tmp_path):
-    with sole_writer(tmp_path / "c"):
-        with pytest.raises(InputError, match="is written by another fit"), sole_writer(str(tmp_path / "c")):
-            pass
-        with sole_writer(tmp_path / "d"):
-            pass
-    with sole_writer(tmp_path / "c"):
-        pass
-    assert not os.listdir(tmp_path)
 
 
 def test_what_a_killed_fit_left_aside_goes_with_the_next(tmp_path):

@@ -53,15 +53,6 @@ def test_more_landmarks_than_rows_are_told_of(caplog):
     assert "n_landmarks=500 is more than the 60 different rows: each may be one" in caplog.messages
 
 
-def test_memory_changes_no_bit():
-    X, y = rings(3000)
-    found = {
-        ODMClassifier(solver=Landmark(100), memory_limit=limit, **SETTINGS).fit(X, y).dual_coef_.tobytes()
-        for limit in ("3MB", "1GB")
-    }
-    assert len(found) == 1
-
-
 @pytest.mark.parametrize("choice", ["support", *RACES])
 def test_merged_rows_are_the_same_problem(choice):
     """Repeated rows are one of their weight; which rows become landmarks is all that may differ."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.linalg import solve_triangular
 
 import reference
 from dask_odm.kernels import RBF, Laplacian, Polynomial
@@ -15,6 +16,7 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
+from dask_odm.methods.landmark.sketch import PrioritySample, SketchedHessian
 from dask_odm.methods.landmark.solver import carried_over, rough_solution, solve_landmark, with_support
 from small_problems import SETTINGS, SmallProblem, matrix, small_problem
 
@@ -43,20 +45,6 @@ def primal(p: SmallProblem, landmarks: Landmarks, a: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Laplacian(0.0, 0.5)], ids=lambda k: k.name)
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_all_rows_as_landmarks_are_the_whole_problem(setting, kernel, weighted):
-    p = small_problem(150, setting, kernel=kernel, weighted=weighted)
-    solution, landmarks = solve(p, np.arange(150))
-    coefficients = p.coefficients
-    best = p.primal(p.y * coefficients)
-    assert solution.converged
-    assert solution.primal == pytest.approx(best, rel=1e-7)
-    assert solution.primal == pytest.approx(primal(p, landmarks, solution.x), rel=1e-9)
-    np.testing.assert_allclose(scores(p, landmarks, solution.x), p.K @ coefficients, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_few_landmarks_are_never_below_the_optimum_and_the_gap_bounds_what_is_left(setting):
     p = small_problem(300, setting)
     chosen = np.arange(0, 300, 12)
@@ -73,6 +61,37 @@ def test_float32_rows_reach_the_tolerance(lam):
     solution, _ = solve(p, np.arange(0, 4000, 20), tol=1e-4)
     assert solution.converged
     assert len(solution.history) < 30
+
+
+def test_more_rows_make_the_preconditioner_where_passes_are_long():
+    """By three rows a landmark it took 44 to 50 passes."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(4000, 2))
+    p = SmallProblem(RBF(1.0, 5.0), X, np.where(np.sin(2 * X[:, 0]) > X[:, 1], 1.0, -1.0), np.ones(4000), 1e4, 0.2, 0.2)
+    for seed in range(2):
+        solution, _ = solve(p, np.arange(0, 4000, 200), tol=1e-6, seed=seed)
+        assert solution.converged
+        assert solution.history[-1]["passes"] < 36
+
+
+@pytest.mark.parametrize(("gamma", "whitened"), [(5.0, False), (0.05, True)])
+def test_a_preconditioner_of_a_sample_is_what_its_rows_add_up_to(gamma, whitened):
+    """Of more rows than are summed at a time; of landmarks that are nearly dependent in coordinates of a basis."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    landmarks = Landmarks.of(RBF(1.0, gamma), X[:40])
+    sample = PrioritySample.draw(np.full(500, 1e4), np.ones(500), 0, X.__getitem__, 400, 0)
+    sketch = SketchedHessian(landmarks, 2)
+    sketch.make(sample)
+    rows, _, weights = sample.weighted()
+    values = sketch.values(rows)
+    factor, gram = landmarks.factor, landmarks.gram
+    if whitened:
+        values, gram = solve_triangular(factor, values.T, lower=True).T, np.eye(len(landmarks))
+    assert sketch.whitened == whitened
+    assert len(rows) == 400
+    whole = gram + (values.T * weights) @ values
+    np.testing.assert_allclose(whole @ sketch.solve(values[0]), values[0], rtol=0, atol=1e-5)
 
 
 # Where it starts from ---------------------------------------------------------------------------------------------

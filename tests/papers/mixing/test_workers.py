@@ -10,18 +10,14 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import GroupDealer
-from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import MemoryLimitError
 from dask_odm.papers.mixing.online_passes import LocalRule
 from dask_odm.papers.mixing.solver import Mixing
 from dask_odm.papers.mixing.workers import ShardRounds, require_memory
 from small_problems import blobs
-from small_stores import store_of
 from traced import traced
-from tree_jobs import HERE
 
 N, D, SHARDS = 700, 4, 45  # more shards than groups
 PA = LocalRule("pa", 1.0, 1e3, 0.1, 0.5)
@@ -46,23 +42,6 @@ def in_memory(rows, scaling: Scaling | None = None, *, sparse: bool = False) -> 
         dense = X[order] if scaling is None else scaling(X[order])
         found = SparseRows(csr_array(dense)) if sparse else dense
     return MemoryPartitions(found, y[order], np.ones(N), order, counts)
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_shards_on_disk_hold_the_rows_of_memory(rows, tmp_path, scaled):
-    X, y, codes = rows
-    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=90)
-    (tmp_path / "scratch").mkdir()
-    disk = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE).by_label(codes, None, SHARDS, 3)
-    scaling = Scaling(np.full(D, 0.5), np.arange(1.0, D + 1)) if scaled else None
-    memory = in_memory(rows, scaling)
-    assert disk.counts == memory.counts
-    for k in range(SHARDS):
-        parts = [[np.array(each) for each in block] for block in disk.blocks(k, scaling)]
-        ((found, labels, weight),) = memory.blocks(k, None)
-        np.testing.assert_allclose(np.concatenate([part[0] for part in parts]), found)
-        np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), labels)
-        np.testing.assert_array_equal(np.concatenate([part[2] for part in parts]), weight)
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse", "sparse, scaled", "sparse, moved"])
