@@ -266,7 +266,8 @@ def test_texts_and_rows_of_other_texts(tmp_path):
     ODMClassifier("linear").fit(str(tmp_path / "a.zarr")).save(tmp_path / "texts.zarr")
     ODMClassifier("linear").fit(X, Y).save(tmp_path / "numbers.zarr")
     model = load_model(tmp_path / "texts.zarr")
-    raises("Weights of other texts", lambda: model.predict(str(tmp_path / "b.zarr")))
+    for use in (model.predict, model.score):
+        raises("Weights of other texts", lambda use=use: use(str(tmp_path / "b.zarr")))
     refused("Weights of other texts", "predict", tmp_path / "texts.zarr", tmp_path / "b.zarr", tmp_path / "p.csv")
     refused(
         "Texts for a model of numbers", "predict", tmp_path / "numbers.zarr", tmp_path / "a.jsonl", tmp_path / "p.csv",
