@@ -46,7 +46,7 @@ def listed(labels: Array) -> list[Any]:
     if labels.dtype.kind not in "mM":
         return list(labels.tolist())
     words = labels.astype(f"{labels.dtype.kind}8[ns]").astype(str)
-    return list(np.where(np.isnat(labels), None, words.astype(object)))
+    return [None if missing else word for word, missing in zip(words.tolist(), np.isnat(labels), strict=True)]
 
 
 def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str) -> None:
