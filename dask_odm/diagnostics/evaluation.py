@@ -60,10 +60,12 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
         )
     with scratch_folder() if steps else nullcontext("") as folder:
         prepared = steps.prepared(store, folder)
-        _require_as_many(model, prepared)
-        if hasattr(model, "classes_") and not hasattr(model, "multilabel_"):
-            return _of_classes(model, prepared, keep_margins=keep_margins)
-        return _of_columns(model, prepared)
+        several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
+        count = model._model.outputs if several else 1
+        held = prepared.targets or 1
+        if count != held:
+            raise InputError(f"{prepared.name}: {held} labels or targets a row, but the model predicts {count}.")
+        return _of_columns(model, prepared) if several else _of_classes(model, prepared, keep_margins=keep_margins)
 
 
 def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
@@ -97,14 +99,6 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
-
-
-def _require_as_many(model: Any, store: Store) -> None:
-    """Raise InputError unless a store has as many labels or targets of a row as the model predicts."""
-    several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
-    count = model._model.outputs if several else 1
-    if count != (store.targets or 1):
-        raise InputError(f"{store.name}: {store.targets or 1} labels or targets a row, but the model predicts {count}.")
 
 
 def _require_scores(model: Any, store: Store) -> None:
@@ -145,7 +139,12 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
     count = store.targets or 1
-    each: list[Any] = _of_labels(model, count) if of_labels else [Errors() for _ in range(count)]
+    each: list[Any] = [Errors() for _ in range(count)]
+    if of_labels:  # each with its own link and boundary
+        links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
+        thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
+        made = zip(links, thresholds, strict=True)
+        each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
     giver, then = model, ends
     sizes: dict[float, Any] = {}  # of intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
@@ -169,14 +168,6 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
         return each[0]
     names = map(str, range(count))
     return Together(dict(zip(names, each, strict=True)), getattr(model, "threshold_", None), right, total)
-
-
-def _of_labels(model: Any, count: int) -> list[Evaluation]:
-    """Return a comparison for each label of a row, with its own link and boundary."""
-    links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
-    thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
-    made = zip(links, thresholds, strict=True)
-    return [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
 
 
 @dataclass(eq=False)

@@ -127,16 +127,12 @@ def report(
     picture = next((part for part in parts if part.startswith("<figure")), None)
     parts = [part for part in parts if part is not picture]
     first = [*sections.without_plots(), first_screen(model, found, source, picture)]
-    text = page(f"{_called(model)} on {source}", first, parts)
+    called = type(model).__name__
+    if hasattr(model, "classes_"):
+        called += f", {len(model.classes_)} {'labels' if hasattr(model, 'multilabel_') else 'classes'},"
+    text = page(f"{called} on {source}", first, parts)
     with written_file(path) as file:
         file.write(text)
-
-
-def _called(model: Any) -> str:
-    """Return the estimator of a model, and how many classes it tells apart."""
-    name = type(model).__name__
-    what = "labels" if hasattr(model, "multilabel_") else "classes"
-    return f"{name}, {len(model.classes_)} {what}," if hasattr(model, "classes_") else name
 
 
 def _name(store: Store) -> str:
