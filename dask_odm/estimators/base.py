@@ -143,7 +143,8 @@ class StoreEstimator(NotebookCard, Predictor):
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
         needs_labels = self._targets.needs_labels
-        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, needs_labels=needs_labels)
+        kinds: dict[str, Any] = {"needs_labels": needs_labels, "dtype": self.dtype}
+        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, **kinds)
         if groups is not None:
             more["groups"] = checked_groups(resolved.groups_beside(groups))
         self._checkpointed = None
