@@ -97,15 +97,16 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. By default
     its labels are the column that is no feature of the model, and other columns that are none are left out.
     """
-    from dask_odm.diagnostics.evaluation import compare, scores_of
+    from dask_odm.diagnostics import evaluation
     from dask_odm.diagnostics.plotting import draw
     from dask_odm.diagnostics.summaries import coverage_lines, listing
 
     with progress_shown() as seconds:
         loaded = given.load()
         with given.beside(loaded) as store:
-            found = compare(loaded, store)
-            scores = {} if scoring is None else scores_of(loaded, store, [name.strip() for name in scoring.split(",")])
+            found = evaluation.evaluate(loaded, store)
+            names = [] if scoring is None else [name.strip() for name in scoring.split(",")]
+            scores = evaluation.scores_of(loaded, store, names) if names else {}
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     further = {"scores": scores} if scores else {}
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}

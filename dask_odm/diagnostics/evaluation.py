@@ -39,12 +39,13 @@ from dask_odm.typing import Array
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are told
 
 
-def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a classifier's predictions with the labels of a store.
+def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
+    """Compare a model's predictions with a store: an `Evaluation` by its labels, or by its targets `Errors`.
 
-    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
+    Of several labels or targets of a row they are `Together`. Labels are matched by value, and words that spell numbers
+    or booleans with such classes, see `codes_of`.
 
-    ``model`` may be a scikit-learn Pipeline that ends with a classifier of this package, which gets prepared rows.
+    ``model`` may be a scikit-learn Pipeline that ends with an estimator of this package, which gets prepared rows.
     ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
     kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
     another number of features.
@@ -58,16 +59,17 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
             "by dask_odm.ingest((X, y), 'test.zarr')."
         )
     with scratch_folder() if steps else nullcontext("") as folder:
-        return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
+        prepared = steps.prepared(store, folder)
+        several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
+        count = model._model.outputs if several else 1
+        held = prepared.targets or 1
+        if count != held:
+            raise InputError(f"{prepared.name}: {held} labels or targets a row, but the model predicts {count}.")
+        return _of_columns(model, prepared) if several else _of_classes(model, prepared, keep_margins=keep_margins)
 
 
-def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
-    """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
-    if not hasattr(model, "classes_"):
-        raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
-    if hasattr(model, "multilabel_"):
-        raise InputError("evaluate is for one label a row; score and dask_odm.report tell how good several are.")
-    _require_as_many(model, store)
+def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
+    """Compare a classifier's predictions with the labels of a store that has its features."""
     if store.y_kind == "real":
         store.require_classes("evaluate")
     if not store.known_rows:
@@ -99,14 +101,6 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     return found
 
 
-def _require_as_many(model: Any, store: Store) -> None:
-    """Raise InputError unless a store has as many labels or targets of a row as the model predicts."""
-    several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")
-    count = model._model.outputs if several else 1
-    if count != (store.targets or 1):
-        raise InputError(f"{store.name}: {store.targets or 1} labels or targets a row, but the model predicts {count}.")
-
-
 def _require_scores(model: Any, store: Store) -> None:
     """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
     count = len(model.classes_)
@@ -136,19 +130,21 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     return dict(zip(scorers, found.tolist(), strict=True))
 
 
-def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluation | Errors | Together:
-    """Compare a classifier's predictions with a store's labels, or a regressor's with its targets, as `evaluate`."""
+def _of_columns(model: Any, store: Store) -> Errors | Together:
+    """Compare the predictions of a regressor, or of several labels, with a store that has the model's features."""
     of_labels = hasattr(model, "multilabel_")
-    if hasattr(model, "classes_") and not of_labels:
-        return evaluate(model, store, keep_margins=keep_margins)
-    _require_as_many(model, store)
     if of_labels and not store.facts.labels:
         raise InputError(NOT_LABELS)
     store.require_targets("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
     count = store.targets or 1
-    each: list[Any] = _of_labels(model, count) if of_labels else [Errors() for _ in range(count)]
+    each: list[Any] = [Errors() for _ in range(count)]
+    if of_labels:  # each with its own link and boundary
+        links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
+        thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
+        made = zip(links, thresholds, strict=True)
+        each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
     giver, then = model, ends
     sizes: dict[float, Any] = {}  # of intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
@@ -172,14 +168,6 @@ def compare(model: Any, store: Store, *, keep_margins: bool = False) -> Evaluati
         return each[0]
     names = map(str, range(count))
     return Together(dict(zip(names, each, strict=True)), getattr(model, "threshold_", None), right, total)
-
-
-def _of_labels(model: Any, count: int) -> list[Evaluation]:
-    """Return a comparison for each label of a row, with its own link and boundary."""
-    links = np.split(model.probability_link_, count) if hasattr(model, "probability_link_") else [None] * count
-    thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
-    made = zip(links, thresholds, strict=True)
-    return [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
 
 
 @dataclass(eq=False)

@@ -207,7 +207,7 @@ def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool 
     Parameters
     ----------
     errors : dask_odm.diagnostics.score_counts.Errors
-        As ``dask_odm.diagnostics.evaluation.compare`` returns it of a regressor.
+        As ``dask_odm.diagnostics.evaluation.evaluate`` returns it of a regressor.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
     residuals : bool, default=False

@@ -88,18 +88,17 @@ def write_predictions(
     check_predictions(out, overwrite=overwrite)
     path = STDOUT if out == STDOUT else location_of(out)
     lazy = require_method(model, what, coverage)(store.path)
+    named = hasattr(model, "classes_")
     if path == STDOUT or path.endswith(".csv"):
         titles = _titles(model, lazy, what)
         if what == "sets":
             labels = model.predict(store.path)[:, None]  # of the same decision values
-            named = hasattr(model, "classes_")
             titles = ["label" if named else "prediction", *titles]
             lazy = da.hstack([labels.astype(object) if named else labels, lazy]).rechunk({1: -1})
         with nullcontext(sys.stdout) if path == STDOUT else written_file(path) as file:
             for i, values in enumerate(blocks(store, lazy, "predict")):
                 pd.DataFrame(values, columns=titles).to_csv(file, header=i == 0, index=False, lineterminator="\n")
     else:
-        named = hasattr(model, "classes_")
         name = _NAMES.get(what, "y") if named or what != "sets" else "interval"
         rows = {name: _stream(model, store, lazy, what)}
         content = {"classes": model.classes_.tolist()} if named else {"targets": model._model.outputs}

@@ -24,7 +24,7 @@ from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics import report_sections as sections
-from dask_odm.diagnostics.evaluation import Evaluation, Together, compare
+from dask_odm.diagnostics.evaluation import Evaluation, Together, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
@@ -127,16 +127,12 @@ def report(
     picture = next((part for part in parts if part.startswith("<figure")), None)
     parts = [part for part in parts if part is not picture]
     first = [*sections.without_plots(), first_screen(model, found, source, picture)]
-    text = page(f"{_called(model)} on {source}", first, parts)
+    called = type(model).__name__
+    if hasattr(model, "classes_"):
+        called += f", {len(model.classes_)} {'labels' if hasattr(model, 'multilabel_') else 'classes'},"
+    text = page(f"{called} on {source}", first, parts)
     with written_file(path) as file:
         file.write(text)
-
-
-def _called(model: Any) -> str:
-    """Return the estimator of a model, and how many classes it tells apart."""
-    name = type(model).__name__
-    what = "labels" if hasattr(model, "multilabel_") else "classes"
-    return f"{name}, {len(model.classes_)} {what}," if hasattr(model, "classes_") else name
 
 
 def _name(store: Store) -> str:
@@ -208,7 +204,7 @@ class _Rows:
 
 def _judged(model: Any, rows: _Rows) -> Any:
     """Compare predictions with the labels or targets of rows."""
-    found = compare(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
+    found = evaluate(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
     if isinstance(found, Evaluation):
         found.classes = class_names(model)
     if rows.names is not None and isinstance(found, Together):

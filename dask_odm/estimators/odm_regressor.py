@@ -137,8 +137,7 @@ def _left_out(targets: RealValues, spread: bool, values: Array, y: Array, weight
     residuals = (values - y)[counted]
     units = weight[counted]
     sizes = (targets.unit * np.abs(residuals) if sizes is None else sizes).reshape(len(counted), -1)
-    one = np.ones(len(counted), np.int64)
-    tables = [conformity_table(-size, one, units, 2) for size in sizes.T]
+    tables = [conformity_table(-size, np.ones(len(size), np.int64), units, 2) for size in sizes.T]
     table = tables[0] if len(tables) == 1 else np.stack([each[2] for each in (*tables, tables[0])])
     score = float(1.0 - np.average(residuals**2, axis=0, weights=units).mean())
     del residuals, sizes  # each as large as what is kept

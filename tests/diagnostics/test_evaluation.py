@@ -288,11 +288,14 @@ def test_a_pipeline_is_evaluated_by_its_steps(tmp_path):
     assert found.accuracy == pipe.score(X, y)
 
 
-def test_what_is_not_fitted_or_predicts_no_classes_is_not_evaluated(tmp_path):
+def test_a_pipeline_of_numbers_is_evaluated_and_what_is_not_fitted_is_not(tmp_path):
     X, y = blobs(200, 3, seed=3)
     store = store_of(tmp_path / "a.zarr", X, y)
     for model in (ODMClassifier(), make_pipeline(StandardScaler(), ODMClassifier())):
         with pytest.raises(NotFittedError, match="not fitted yet"):
             evaluate(model, store)
-    with pytest.raises(InputError, match="evaluate is for classifiers"):
-        evaluate(MDDRidge().fit(X, X[:, 0]), store)
+    pipe = make_pipeline(StandardScaler(), MDDRidge()).fit(X, X[:, 0])
+    with pytest.raises(InputError, match="evaluate needs real targets"):
+        evaluate(pipe, store)
+    numbers = store_of(tmp_path / "b.zarr", X, X[:, 0], real=True)
+    assert evaluate(pipe, numbers).facts()["r2"] == pytest.approx(pipe.score(X, X[:, 0]), abs=1e-6)

@@ -262,7 +262,7 @@ def test_a_store_is_predicted_and_not_judged(labelled, tmp_path):
     model, store = in_ways("exact").fit(X, Y), store_of(tmp_path / "a.zarr", X.astype(np.float32), Y[:, 0])
     write_predictions(model, store, tmp_path / "found.csv")
     assert (tmp_path / "found.csv").read_text().splitlines()[0] == "label 0,label 1,label 2"
-    with pytest.raises(InputError, match=r"is for one label a row; score and dask_odm\.report"):
+    with pytest.raises(InputError, match="1 labels or targets a row, but the model predicts 3"):
         evaluate(model, store)
 
 

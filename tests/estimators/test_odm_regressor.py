@@ -17,7 +17,7 @@ from sklearn.model_selection import GroupKFold
 
 from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model, report
 from dask_odm.cli import main
-from dask_odm.diagnostics.evaluation import compare
+from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.learning.problem.losses import ResidualLoss, ResidualSettings
 from dask_odm.methods.search.trials import explained
 from dask_odm.solvers import Cells, Landmark
@@ -353,7 +353,7 @@ def test_an_evaluation_and_a_report_tell_how_often_intervals_hold(uneven, tmp_pa
     store = store_of(tmp_path / "a.zarr", X[900:1900], y[900:1900], weight=weight, chunk_rows=300, real=True)
     low, high = model.predict_interval(X[900:1900], 0.9).T
     inside = (low <= y[900:1900]) & (y[900:1900] <= high)
-    told = compare(model, store).facts()["intervals"]["0.9"]
+    told = evaluate(model, store).facts()["intervals"]["0.9"]
     assert told["held"] == pytest.approx(np.average(inside, weights=weight))
     assert told["width"] == pytest.approx(np.average(high - low, weights=weight), rel=1e-4)
     report(model, store, tmp_path / "page.html")

@@ -124,6 +124,7 @@ IN_MEMORY = {
     "one class": ("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))),
     "several labels": ("Several labels per row", lambda: SaddleSVC().fit(X, np.column_stack([Y, 1 - Y]))),
     "halves": ("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)),
+    "periods": ("Objects as labels", lambda: ODMClassifier().fit(X, pd.period_range("2020", periods=ROWS))),
     "pairs": ("More classes than can be learned", lambda: ODMClassifier().fit(MANY[:, None], MANY % 1000)),
     "no y": ("No labels", lambda: ODMClassifier().fit(X, None)),
     "another type": ("Labels of another type", lambda: ODMClassifier().fit(X, Y).score(X, ["a", "b"] * 20)),
@@ -266,7 +267,8 @@ def test_texts_and_rows_of_other_texts(tmp_path):
     ODMClassifier("linear").fit(str(tmp_path / "a.zarr")).save(tmp_path / "texts.zarr")
     ODMClassifier("linear").fit(X, Y).save(tmp_path / "numbers.zarr")
     model = load_model(tmp_path / "texts.zarr")
-    raises("Weights of other texts", lambda: model.predict(str(tmp_path / "b.zarr")))
+    for use in (model.predict, model.score):
+        raises("Weights of other texts", lambda use=use: use(str(tmp_path / "b.zarr")))
     refused("Weights of other texts", "predict", tmp_path / "texts.zarr", tmp_path / "b.zarr", tmp_path / "p.csv")
     refused(
         "Texts for a model of numbers", "predict", tmp_path / "numbers.zarr", tmp_path / "a.jsonl", tmp_path / "p.csv",

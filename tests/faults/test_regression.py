@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from dask_odm import MDDKernelRidge, MDDRidge, ODMRegressor, load_model
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import compare
+from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.predictions import write_predictions
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
@@ -136,4 +136,4 @@ def test_what_a_regressor_does_not_have(tmp_path):
         asked = partial(write_predictions, model, store, tmp_path / "p.csv", what=what)
         raises("Scores of a regressor", asked)
     anew_labels = store_of(tmp_path / "labels.zarr", X, LABELS)
-    raises("Labels in place of targets", lambda: compare(model, anew_labels))
+    raises("Labels in place of targets", lambda: evaluate(model, anew_labels))

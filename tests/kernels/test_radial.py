@@ -68,18 +68,6 @@ def test_every_number_of_features(d, dtype, tolerance):
     np.testing.assert_allclose(RBF(1.0, 1.0 / d).tile(X, Z), reference.rbf(X, Z, 1.0 / d) + 1.0, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 6e-6), ("float64", 2e-14)])
-@pytest.mark.parametrize("d", [1, 3, 8, 22, 123])
-def test_the_laplacian_is_that_of_scikit_learn(d, dtype, tolerance):
-    rng = np.random.default_rng(d)
-    X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (31, 29))
-    tile = Laplacian(1.0, 1.5 / d).tile(X, Z)
-    expected = laplacian_kernel(X.astype(np.float64), Z.astype(np.float64), 1.5 / d) + 1.0
-    np.testing.assert_allclose(tile, expected, rtol=0, atol=tolerance)
-    square = Laplacian(gamma=0.2).tile(X, X)
-    np.testing.assert_array_equal(square, square.T)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, ROWS, ROWS + 1, 2 * ROWS - 1])
 @pytest.mark.parametrize("m", [1, COLUMNS - 1, COLUMNS, COLUMNS + 1, 2 * COLUMNS + 3])
 def test_laplacian_tiles_of_any_size(n, m):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.models.sets import conformity_table, is_table, sets, thresholds_of
+from dask_odm.models.sets import conformity_table, is_table, thresholds_of
 
 
 @pytest.mark.parametrize("n", [5, 9, 100, 1001])
@@ -22,18 +22,6 @@ def test_the_threshold_is_an_order_statistic(n, coverage):
             own = np.sort(values[np.arange(n), codes][rows])
             k = int(np.floor((len(own) + 1) * (1 - coverage) + 1e-9))
             assert found[code] == (own[k - 1] if k else -np.inf)
-
-
-def test_new_rows_have_their_class_as_often_as_promised():
-    rng = np.random.default_rng(0)
-    inside = []
-    for _ in range(400):
-        values, codes = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
-        values[np.arange(60), codes] += 1.0
-        table = conformity_table(values[:50], codes[:50], np.ones(50), 2)
-        found = sets(values[50:], thresholds_of(table, 0.8, by_class=False))
-        inside.append(found[np.arange(10), codes[50:]].mean())
-    assert np.mean(inside) == pytest.approx(0.8, abs=0.03)
 
 
 def test_a_weight_is_so_many_rows():

@@ -79,18 +79,6 @@ def test_a_variable_that_lacks_a_dimension_is_the_same_along_it():
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["floats", "words", "fixed words", "codes"])
-@pytest.mark.parametrize("chunks", [None, {"y": 4}])
-def test_labels_of_any_kind(kind, chunks):
-    labels, _ = labels_of(kind)
-    nodata = labels.attrs.get("_FillValue")
-    for given in (labels, labels.T, labels[::-1, ::-1], labels.expand_dims("z")):
-        given = given.chunk(chunks) if chunks and kind != "words" else given
-        found = read(scene().chunk(x=6), given, nodata)
-        np.testing.assert_array_equal(found.y, plain_rows(kind).training[1])
-        np.testing.assert_array_equal(found.X, plain_rows(kind).training[0])
-
-
 def test_weights_along_some_dimensions():
     labels, _ = labels_of("floats")
     weight = xr.DataArray(np.arange(9.0), dims="y")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_odm.data.readers import lines
 from dask_odm.data.readers.formats import detect_format, open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zstd
@@ -96,6 +97,13 @@ def test_zstd_without_pyarrow(tmp_path, monkeypatch):
         read_all(cut)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"zst: zstd-compressed text needs pyarrow; pip install pyarrow, or unpack it"):
+        read_all(path)
+
+
+def test_a_zip_archive_of_zeros_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "TEXT_BYTES", 1 << 16)
+    path = write_file(tmp_path / "a.csv.zip", zipped({"a.csv": b"a,y\n" + b"0,0\n" * 10**6}))
+    with pytest.raises(InputError, match=r"unpack to more than .*; is this a file of zeros"):
         read_all(path)
 
 

@@ -9,8 +9,7 @@ import scipy.sparse
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.tables import ArrayTable
-from dask_odm.errors import InputError
-from data.reading import read_all, read_blocks, sparse_rows, stored
+from data.reading import read_all, sparse_rows, stored
 from traced import traced
 
 X, Y = sparse_rows()
@@ -46,21 +45,6 @@ def test_sparse_rows_are_never_dense_as_a_whole():
     total, peak = traced(lambda: sum(float(block.X.sum(dtype=np.float64)) for block in source.blocks()))
     assert total == pytest.approx(matrix.sum(), rel=1e-6)
     assert peak < 4_000_000 < 20_000 * 1000 * 4
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (scipy.sparse.csr_array(X > 0), "X: features must be integers or floats. Got bool instead; convert it with"),
-        ((scipy.sparse.csr_array(X), Y[:5]), "X: y has 5 rows where X has 200"),
-        (scipy.sparse.csr_array([[1.0, np.nan]]), r"X: missing values in column 1 \(1 row\), first at row 0"),
-        (scipy.sparse.csr_array([[1.0, np.inf]]), "X, row 0, column 1: infinity"),
-        (scipy.sparse.csr_array([[1e300, 0.0]]), r"X, row 0, column 0: 1e\+300 is too large for float32"),
-    ],
-)
-def test_sparse_rows_that_cannot_be_read(source, message):
-    with pytest.raises(InputError, match=message):
-        list(read_blocks(source))
 
 
 def test_a_column_of_weights_leaves_the_others_sparse():

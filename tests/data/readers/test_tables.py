@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
 from data.reading import read_all
 
@@ -27,24 +26,6 @@ def _frame(rows: int = 100) -> pd.DataFrame:
         },
         index=rng.permutation(rows),
     )
-
-
-@pytest.mark.parametrize(
-    ("label", "expected", "names"),
-    [
-        (None, "w", ("a", "b", "c")),
-        ("b", "b", ("a", "c", "w")),
-        (0, "a", ("b", "c", "w")),
-        ("-2", "c", ("a", "b", "w")),
-        (False, None, ("a", "b", "c", "w")),
-    ],
-)
-def test_the_label_column(label, expected, names):
-    frame = _frame().drop(columns="Label")
-    X, y, _ = read_all(frame, label=label, dtype="float64", block_bytes=500)
-    np.testing.assert_array_equal(X, frame[list(names)].to_numpy())
-    assert y is None if expected is None else y.tolist() == frame[expected].tolist()
-    assert open_source(frame, label=label).feature_names == names
 
 
 @pytest.mark.parametrize("kind", [lambda y: y, np.asarray, list, lambda y: y.astype("category"), pd.DataFrame])

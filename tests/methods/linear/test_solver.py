@@ -9,7 +9,6 @@ import pytest
 from scipy.sparse import csr_array
 
 import reference
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import Linear
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
@@ -244,19 +243,6 @@ def test_passes_are_counted(exact):
         setattr(problem, name, counted(getattr(problem, name)))
     solution = solve_newton(problem, np.zeros(7), tol=1e-10, max_iter=50, exact=exact)
     assert solution.history[-1]["passes"] == count
-
-
-@BOTH_WAYS
-@EVERY_FORM
-def test_scaled_rows(exact, form):
-    p = linear_problem(300, SETTINGS[1], d=3, weighted=True)
-    X = p.X * [1.0, 100.0, 0.01] + [0.0, 5.0, 3.0]
-    scaling = Scaling(X.mean(axis=0), 1.0 / X.std(axis=0))
-    by_hand = with_rows(p, (X - scaling.shift) * scaling.factor)
-    raw = with_rows(p, X)
-    problem = problem_of(raw, form, scaling)
-    solution = solve_newton(problem, np.zeros(4), tol=1e-12, max_iter=50, exact=exact)
-    np.testing.assert_allclose(solution.x, solve(by_hand).x, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
