@@ -175,7 +175,9 @@ def distinct(labels: Array) -> tuple[Array, Array]:
 
 def require_labels_of_classes(y: Array) -> None:
     """Raise ValueError unless ``y`` has one class label a row."""
-    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    kind = type_of_target(y, input_name="y")
+    if kind == "unknown":
+        raise ValueError(f"Unknown label type: {quoted(y[0])}; pass the labels as strings (y.astype(str)).")
     if kind == "continuous":
         values = np.unique(y)
         if len(values) <= 2:  # two labels such as 0.5 and 1.5

@@ -13,9 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
 
 from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, ingest
-from dask_odm.errors import DaskODMError, InputError
+from dask_odm.errors import InputError
 from dask_odm.estimators.inputs import checks
-from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_problems import blobs
 from small_stores import store_of
@@ -233,43 +232,6 @@ def test_newton_does_not_ask_for_sweeps():
     with pytest.warns(ConvergenceWarning, match=ended) as heard:
         ODMClassifier(lam=1e12, tol=1e-300).fit(*blobs(300, 3))  # too many to be solved to rounding
     assert "max_iter" not in str(heard[0].message)
-
-
-def state(model) -> dict:
-    return {name: value for name, value in vars(model).items() if name.endswith("_") or name.startswith("_")}
-
-
-REFITS = {
-    "one class": ({}, lambda X, y: (X[:, :2], np.ones(len(y))), "one class|1 class"),
-    "nan": ({}, lambda X, y: (np.where(X > 2, np.nan, X)[:, :2], y), "missing values"),
-    "parameter": ({"gamma": -1.0}, lambda X, y: (X[:, :2], y), "'gamma' parameter"),
-    "memory": ({"memory_limit": 1000}, lambda X, y: (X[:, :2], np.where(y > 0, "a", "b")), "kiB"),
-    "partitions": ({"solver": SODM(91)}, lambda X, y: (X[:, :2], y), "n_partitions"),
-    "callbacks": ({"callbacks": [3]}, lambda X, y: (X[:, :2], y), "callbacks"),
-    "weights": ({"class_weight": {"x": 1}}, lambda X, y: (X[:, :2], np.where(y > 0, "a", "b")), "class_weight"),
-    "overflow": ({"gamma": 0.5}, lambda X, y: ((X * 1e37).astype("f4"), np.where(y > 0, 3, 4)), "overflows float32"),
-    "lazy": ({}, lambda X, y: (da.from_array(X[:, :2]), np.ones(len(y))), "one class"),
-}
-
-
-@OVERFLOWS
-@pytest.mark.parametrize("what", REFITS)
-@pytest.mark.parametrize("named", [True, False], ids=["named", "plain"])
-def test_a_failed_refit_leaves_the_old_model(rows, what, named):
-    X, y = rows
-    given = pd.DataFrame(X, columns=["a", "b", "c"]) if named else X
-    model = ODMClassifier("linear", **{**SETTINGS, "random_state": 0}).fit(given, y)
-    before, decisions = state(model), model.decision_function(given)
-    parameters, change, message = REFITS[what]
-    model.set_params(kernel="rbf", **parameters)
-    with pytest.raises(DaskODMError, match=message):
-        model.fit(*change(X, y))
-    after = state(model)
-    assert after.keys() == before.keys()
-    assert all(after[name] is before[name] for name in before)
-    assert hasattr(model, "feature_names_in_") == named
-    np.testing.assert_array_equal(model.decision_function(given), decisions)
-    np.testing.assert_array_equal(model.predict(given), np.where(decisions > 0, 1.0, -1.0))
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array, pd.DataFrame], ids=["array", "sparse", "frame"])
