@@ -1,7 +1,7 @@
 """What is made of left-out values, beside refits, scikit-learn and MAPIE: scores, groups, thresholds, sets, intervals.
 
     DASK_ODM_DATA=folder python benchmarks/trust.py [scores groups thresholds sets importance outliers intervals]
-        [--names a7a ...] [--rows N]
+        [searches] [--names a7a ...] [--tables hourly ...] [--rows N]
 
 prints a Markdown table for each. Data, splits and scaling are those of `linear_rivals.py`, settings those of
 `real_data.py`; of the training rows only ``--rows`` are learned from, and as many test rows are judged.
@@ -26,6 +26,10 @@ intervals
     Share of test rows whose target is in its interval for 80, 90 and 95 %, and mean width for 90 % in deviations of the
     targets, with ``noise="even"`` and "uneven", from no other settings: tables of numbers of `table_sets.py`, means of
     five cuts. The last line is the largest distance from what was asked for.
+searches
+    `loo_score_` of a search from no settings less the accuracy on test rows, of ``--tables`` of `table_sets.py`: mean
+    over ten cuts, its standard error, the deviation of one cut, and the one that the counts of rows alone make. Only
+    if it is named.
 
 Seconds are of the wall clock, after a fit of a few rows, which compiles.
 """
@@ -52,7 +56,7 @@ from sklearn.model_selection import StratifiedKFold, TunedThresholdClassifierCV,
 from sklearn.svm import OneClassSVM
 from table_sets import TABLES, cut
 
-from dask_odm import ODMClassifier, ODMRegressor, OneClassODM, ingest, permutation_importance
+from dask_odm import ODMClassifier, ODMClassifierCV, ODMRegressor, OneClassODM, ingest, permutation_importance
 
 GROUPS = 30
 NU = 0.1
@@ -198,6 +202,23 @@ def intervals(rows: int) -> None:
     print(f"\nat most {max(off):.3f} from what was asked for, in {len(off)} sets")
 
 
+def searches(names: list[str], rows: int) -> None:
+    """Print how far left-out scores of searches are from those of test rows, over cuts."""
+    print(f"\n| searches | left out - test | ± | of a cut | by counts |\n|{'---|' * 5}", flush=True)
+    for name in names:
+        data, found = TABLES[name].load(), []
+        for seed in range(10):
+            part = cut(data, False, rows, 30_000, seed)
+            model = ODMClassifierCV(loo=True, random_state=seed).fit(part["X"], part["y"])
+            pair = model.loo_score_, model.score(part["test"], part["y_test"])
+            counts = len(part["y"]), len(part["y_test"])
+            chance = sum(share * (1.0 - share) / count for share, count in zip(pair, counts, strict=True))
+            found.append((pair[0] - pair[1], chance))
+        off, chance = np.transpose(found)
+        cells = off.mean(), off.std(ddof=1) / len(off) ** 0.5, off.std(ddof=1), chance.mean() ** 0.5
+        print(f"| {name} | {' | '.join(f'{each:.4f}' for each in cells)} |", flush=True)
+
+
 MEASURES: dict[str, tuple[Callable[[str, Data, int], Row], str]] = {
     "scores": (
         scores,
@@ -222,6 +243,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", nargs="*", default=[*MEASURES, "intervals"])
     parser.add_argument("--names", nargs="+", default=list(SETS))
+    parser.add_argument("--tables", nargs="+", default=["hourly"], help="of searches")
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="folder of the data sets")
     given = parser.parse_args(argv)
@@ -232,6 +254,9 @@ def main(argv: list[str] | None = None) -> None:
     for what in given.what:
         if what == "intervals":
             intervals(given.rows)
+            continue
+        if what == "searches":
+            searches(given.tables, given.rows)
             continue
         measure, head = MEASURES[what]
         print(f"\n| {what} | {head} |\n|{'---|' * (head.count('|') + 2)}", flush=True)

@@ -26,7 +26,7 @@ from dask_odm.estimators.inputs.resolving import kind_of
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.methods.left_out import is_right
-from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
+from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, listed, require_common
 from dask_odm.models.predict import ScoreQuery, label_block, labels_block
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
@@ -157,7 +157,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             right, total = self._count_store(resolved.source)
         else:
             found = sum(map(self._count_part, resolved.parts()), RightCount(0.0, 0.0, False, ()))
-            found.require_common(self.classes_.tolist())
+            found.require_common(listed(self.classes_))
             right, total = found.right, found.total
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
@@ -170,7 +170,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
         Of several labels of a row, codes (n, labels) say whether it has each.
         """
-        classes = self.classes_.tolist()
+        classes = listed(self.classes_)
         resolved = self._resolve(X, y, sample_weight)
         values, labels, weight = self._beside_targets(resolved)
         if labels is None:
@@ -208,7 +208,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if y is None:
             raise InputError("score needs labels, but there are none; pass y.")
         predicted = self._labels(resolved, np.arange(len(self.classes_)))
-        classes = self.classes_.tolist()
+        classes = listed(self.classes_)
         if isinstance(resolved, Given):
             return _count_in_memory(predicted, y, weight, classes)
         counts = predicted.map_blocks(
@@ -229,7 +229,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """
         check_features(self, store)
         store.require_classes("score")
-        classes = self.classes_.tolist()
+        classes = listed(self.classes_)
         require_common(store.classes or (), classes, store.name)
         query = ScoreQuery(self._for_tasks(), store, np.array([*codes_of(store.classes or (), classes), -1]))
         cluster = Cluster.present()

@@ -59,7 +59,7 @@ def _schema(estimator: Any) -> dict[str, Any]:
     found = {
         "n_features": int(known.n_features),
         "rows": known.rows,
-        "classes": None if known.classes is None else known.classes.tolist(),
+        "classes": None if known.classes is None else _counted(known.classes).tolist(),
         "classes_dtype": None if known.classes is None else known.classes.dtype.str,
         "columns": None if known.columns is None else known.columns.json(),
         "feature_names": None if names is None else list(map(str, names)),
@@ -68,6 +68,11 @@ def _schema(estimator: Any) -> dict[str, Any]:
         "cube": None if known.cube is None else vars(known.cube) | {"dimensions": list(known.cube.dimensions)},
     }
     return {name: each for name, each in found.items() if each is not None}
+
+
+def _counted(classes: Array) -> Array:
+    """Return labels as JSON takes them: dates and spans as whole numbers of their unit."""
+    return classes.view(np.int64) if classes.dtype.kind in "mM" else classes
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -139,10 +144,10 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int, *, several: b
     require_classes(np.arange(len(labels)))
     if outputs != (1 if len(labels) == 2 and not several else len(labels)):
         raise ValueError(f"{len(labels)} classes, but {outputs} values a row")
-    if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > HELD_BYTES:  # a dtype may claim any width
+    if dtype.kind not in "biufUOmM" or dtype.itemsize * len(labels) > HELD_BYTES:  # a dtype may claim any width
         raise ValueError(f"labels of type {dtype!s:.20}")
     classes = np.array(labels, dtype=dtype)
-    if classes.tolist() != labels or any(not a < b for a, b in pairwise(labels)):
+    if _counted(classes).tolist() != labels or any(not a < b for a, b in pairwise(labels)):
         raise ValueError(f"labels that are not different, sorted and of type {dtype}")
     return classes
 

@@ -14,6 +14,9 @@ class AutoLimits:
     # rows up to which "exact" leaves groups out in less than ten times the time of "landmark"; it takes rows³
     # multiplications: at 12,000 rows of 10 features 88 s where landmarks take 1 s
     grouped_rows: int = 5000
+    # multiplications, rows³ of every class, from which a user who asks to leave rows out of "exact" is warned of
+    # minutes: 8e11 took 3 s, and 7e13 did not end in 600 s
+    leaving_work: int = 10**13
     # entries of the kernel matrix from which on a user who asks for "exact" is warned of hours
     many_entries: int = 10**10
     # kernel values of a store's rows at the landmarks up to which the rows are read into memory: 2 GiB in float64

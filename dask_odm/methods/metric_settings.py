@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from dask_odm.learning.parameters import COUNT, SolverObject, with_parameters
@@ -40,3 +41,7 @@ class Metric(SolverObject):
     rounds: int = 5
     rows: int = 10_000
     values: list[Any] | None = None
+
+    def __str__(self) -> str:
+        """Return the kind and the size of what a search learned, for people."""
+        return repr(self) if self.values is None else f"{self.kind} ({' × '.join(map(str, np.shape(self.values)))})"

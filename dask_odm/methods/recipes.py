@@ -155,12 +155,14 @@ class ODMFamily(Family[ODMFit]):
         if fit.word == "auto":
             fit = _in_pairs(data, fit)
             choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
-        elif fit.word == "exact" and not fit.has_pairs(data) and _leaves_many(data, fit):
-            logger.warning(
-                "solver='exact' leaves each of %d rows out of %d machines: about %.0e multiplications, some minutes to "
-                "hours. multi_class='ovo' or solver='auto' takes much less.",
-                data.rows, len(data.class_weights), len(data.class_weights) * float(data.rows) ** 3,
-            )  # fmt: skip
+        elif fit.word == "exact" and fit.loo and not fit.has_pairs(data) and len(data.class_weights) > 2:
+            work = len(data.class_weights) * data.rows**3
+            if work > AUTO.leaving_work:
+                logger.warning(
+                    "solver='exact' leaves %d rows out of %d machines by up to %.0e multiplications, which may take "
+                    "minutes to hours; multi_class='ovo' or solver='auto' takes much less.",
+                    data.rows, len(data.class_weights), work,
+                )  # fmt: skip
         trained = super().train(choice, data, fit)
         if fit.loo and fit.has_pairs(data) and fit.groups is None:
             for each in trained.path or (trained,):

@@ -41,6 +41,14 @@ def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
     return [code(label) for label in labels]
 
 
+def listed(labels: Array) -> list[Any]:
+    """Return labels (n,) as Python's values; dates and spans, which `tolist` may make numbers, as words of one unit."""
+    if labels.dtype.kind not in "mM":
+        return list(labels.tolist())
+    words = labels.astype(f"{labels.dtype.kind}8[ns]").astype(str)
+    return [None if missing else word for word, missing in zip(words.tolist(), np.isnat(labels), strict=True)]
+
+
 def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str) -> None:
     """Raise InputError if none of some distinct labels is one of ``classes``.
 
@@ -101,10 +109,8 @@ def codes_of_rows(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], l
     Raises InputError, with the first row, for a label that is no text: no model has such a class.
     """
     y = unmasked(y, labels=True)
-    if y.dtype.kind in "mM":  # of which `tolist` would make numbers
-        days = y.astype(str).astype(object)
-        days[np.isnat(y)] = None
-        y = days
+    if y.dtype.kind in "mM":
+        y = np.array(listed(y), dtype=object)
     if y.dtype.kind in "biufUS":
         distinct, of = np.unique(y, return_inverse=True)
         labels = distinct.tolist()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dask_odm import Metric
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.summaries import (
     coverage_lines,
@@ -74,6 +75,9 @@ def test_what_a_search_found():
     line = "found gamma=0.5123, lam=1e+05: score 0.7500 by left-out rows, the best of 3 trials (nested score 0.7400)\n"
     assert search_text(facts) == line
     assert search_text(search_facts(SimpleNamespace())) == ""
+    metric = {"best_params": {"metric": Metric("full", values=np.eye(20).tolist()), "lam": 1.0}}
+    assert search_text(facts | metric).startswith("found metric=full (20 × 20), lam=1: ")
+    assert listing(metric) == "best params  metric full (20 × 20), lam 1"
     del model.cv_results_  # as of a file
     assert set(search_facts(model)) == {"best_params", "best_score", "nested_score"}
 

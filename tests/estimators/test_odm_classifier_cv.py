@@ -396,6 +396,37 @@ def test_cells_are_tried_with_every_view_where_auto_learns_all_rows_in_cells(mon
     assert set(search_of(solver="landmark").fit(*NOISY).cv_results_["iter"]) <= {0, 1, 2, 3}
 
 
+def test_the_exact_solver_tries_what_few_landmarks_cannot_follow(monkeypatch, tmp_path):
+    monkeypatch.setattr(search_recipe, "MANY", 600)
+    tuning = replace(search_samples.TUNING, landmarks=(8, 8, 8), more_landmarks=8, folded=0)
+    monkeypatch.setattr(search_samples, "TUNING", tuning)
+    rng = np.random.default_rng(0)
+    centres, cloud = rng.random((60, 5)), rng.integers(60, size=1100)
+    rows, codes = centres[cloud] + 0.1 * rng.standard_normal((1100, 5)), cloud % 2
+    settings = GRID | {"gammas": [1.0, 4.0, 16.0, 64.0, 256.0]}
+    found, before = (search_of(solver=each, **settings).fit(rows[:600], codes[:600]) for each in ("auto", "exact"))
+    assert found.best_params_["gamma"] > before.best_params_["gamma"]
+    assert found.score(rows[600:], codes[600:]) > before.score(rows[600:], codes[600:]) + 0.1
+    results = found.cv_results_
+    assert set(results["iter"]) == {0, 1, 4}
+    assert found.best_score_ == results["mean_test_score"][found.best_index_]
+    late = np.argmax(results["iter"] == 4) + 2
+    stop = stop_at(1, lambda event: isinstance(event, Progress) and event.phase == "search" and event.done >= late)
+    with pytest.raises(StoppedError):
+        search_of(checkpoint=tmp_path / "state", callbacks=[stop], **settings).fit(rows[:600], codes[:600])
+    again = search_of(checkpoint=tmp_path / "state", resume=True, **settings).fit(rows[:600], codes[:600])
+    for name, column in without_clock(again.cv_results_).items():
+        np.testing.assert_array_equal(column, results[name], err_msg=name)
+
+
+def test_what_was_found_stays_unless_another_setting_gains_more_than_chance(monkeypatch):
+    monkeypatch.setattr(search_recipe, "MANY", 300)
+    noise = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 2
+    before, found = (search_of(solver=solver).fit(*noise) for solver in ("exact", "auto"))
+    assert max(found.cv_results_["iter"]) == 4
+    assert found.best_params_ == before.best_params_
+
+
 def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
     tuning = replace(search_samples.TUNING, landmarks=(8, 8, 500), folded=0)
     monkeypatch.setattr(search_samples, "TUNING", tuning)

@@ -111,7 +111,7 @@ def test_votes_of_left_out_rows_are_those_of_refits(settings):
 def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeypatch, caplog):
     """Cubes of all rows, for each class, would take minutes: who names the solver is told."""
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 3
-    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(grouped_rows=80))
+    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(grouped_rows=80, leaving_work=3 * 90**3 - 1))
 
     def learned(**settings):
         model = ODMClassifier(loo=True, random_state=0, **settings).fit(X, y)
@@ -119,9 +119,9 @@ def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeyp
 
     assert learned() == (True, 3)
     assert learned(multi_class="ovr") == (False, 0)
-    assert "90 rows out of 3 machines" not in caplog.text
+    assert "leaves 90 rows out of 3 machines" not in caplog.text
     assert learned(multi_class="ovr", solver="exact") == (True, 0)
-    assert "90 rows out of 3 machines" in caplog.text
+    assert "leaves 90 rows out of 3 machines" in caplog.text
     monkeypatch.setattr("dask_odm.methods.pairs.recipe.AUTO", AutoLimits(pair_rows=50))
     assert learned() == (False, 0)
 

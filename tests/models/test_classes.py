@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm import ODMClassifier, ingest, permutation_importance
+from dask_odm import ODMClassifier, ingest, load_model, permutation_importance
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from dask_odm.models.classes import MISSING, UNKNOWN, codes_of
@@ -94,6 +94,18 @@ def test_dates_are_no_numbers_that_a_model_might_lack():
     model = ODMClassifier().fit(X, Y.astype(int))
     with pytest.raises(InputError, match=r"none of the labels of y, .*2020-01-01"):
         model.score(X, days)
+
+
+@pytest.mark.parametrize("of_fit", ["datetime64[us]", "datetime64[ns]", "datetime64[D]", "timedelta64[s]"])
+def test_dates_and_spans_are_labels_in_any_unit_and_in_files(of_fit, tmp_path):
+    times = np.where(Y, 18_262, 18_628).astype("m8[D]" if of_fit[0] == "t" else "M8[D]")
+    model = ODMClassifier().fit(X, times.astype(of_fit))
+    model.save(tmp_path / "m.zarr")
+    loaded = load_model(tmp_path / "m.zarr")
+    assert loaded.classes_.dtype == of_fit
+    expected = (model.predict(X) == times).mean()
+    assert [each.score(X, times) for each in (model, loaded)] == [expected] * 2
+    assert model.calibrate(X, times).calibration_rows_ == len(Y)
 
 
 def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):

@@ -90,7 +90,7 @@ def feature_dimensions(X: xr.DataArray | xr.Dataset, model: Any) -> tuple[Hashab
     of_fit = _of_fit(X, model)
     if isinstance(X, xr.Dataset):
         return tuple(d for d in of_fit or () if d in X.dims)
-    named = _named_dimension(X, model)
+    named = named_dimension(X, model)
     if named is not None:
         return (named,)
     if of_fit is not None and all(d in X.dims for d in of_fit):
@@ -115,25 +115,21 @@ def _of_fit(X: Any, model: Any) -> tuple[Hashable, ...] | None:
         return tuple(model._schema.cube.dimensions)
     if model._schema.feature_dimension is not None and model._schema.feature_dimension in X.dims:
         return (model._schema.feature_dimension,)
-    found = _in_names(X, model)
+    # samples of a cube have names such as "time=2024-03-01, band=B04"
+    parts = [part for name in getattr(model, "feature_names_in_", ()) for part in str(name).split(", ")]
+    held = dict.fromkeys(part.partition("=")[0] for part in parts if "=" in part)
+    found = tuple(d for d in held if d in X.dims)
     if found or model._schema.feature_dimension is None:
         return found or None
     return (model._schema.feature_dimension,)
 
 
-def _in_names(X: Any, model: Any) -> tuple[Hashable, ...]:
-    """Return the dimensions of ``X`` in names such as "time=2024-03-01, band=B04", which samples of a cube have."""
-    parts = [part for name in getattr(model, "feature_names_in_", ()) for part in str(name).split(", ")]
-    held = dict.fromkeys(part.partition("=")[0] for part in parts if "=" in part)
-    return tuple(d for d in held if d in X.dims)
-
-
-def _named_dimension(X: xr.DataArray, model: Any) -> Hashable | None:
+def named_dimension(X: xr.DataArray, model: Any) -> Hashable | None:
     """Return the dimension whose coordinates are the names of the model's features."""
     if not hasattr(model, "feature_names_in_"):
         return None
     wanted = list(model.feature_names_in_)
-    named = [d for d in X.dims if names_along(X, d) == wanted]
+    named = [d for d in X.dims if X.sizes[d] == len(wanted) and names_along(X, d) == wanted]
     return named[0] if len(named) == 1 else None
 
 

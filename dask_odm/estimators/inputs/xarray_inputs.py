@@ -17,7 +17,7 @@ from dask_odm.data.cubes.tables import feature_names, oriented, sample_dimension
 from dask_odm.data.store.interchange import as_store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.cubes import cube_to_predict, labelled_cube
+from dask_odm.estimators.inputs.cubes import cube_to_predict, labelled_cube, named_dimension
 from dask_odm.estimators.inputs.dask_inputs import aligned
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import (
@@ -121,11 +121,9 @@ def _sample_dimension(X: xr.DataArray, y: Any, weight: Any, model: Any) -> Any:
 
 def _known_features(X: xr.DataArray, model: Any) -> Any:
     """Return the dimension of ``X`` by which the model knows its features; None if there is none."""
-    if hasattr(model, "feature_names_in_"):
-        wanted = list(model.feature_names_in_)
-        found = [d for d in X.dims if d in X.indexes and list(X.indexes[d]) == wanted]
-        if len(found) == 1:
-            return found[0]
+    found = named_dimension(X, model)
+    if found is not None:
+        return found
     name = model._schema.feature_dimension
     if name is None or name not in X.dims:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -14,6 +15,7 @@ from dask_odm.data.rows.scaling import Stretch
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.odm_regressor import units_of
 from dask_odm.estimators.search.search_fit import (
+    MANY,
     SCALES,
     SEARCHED,
     SearchFit,
@@ -33,7 +35,7 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells.choosing import share_right
+from dask_odm.methods.cells.choosing import right_of
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.metric import learn_metric
@@ -42,9 +44,9 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, suits_narrow_cells
 from dask_odm.methods.search.climb import (
     BUDGETS,
-    CELLS,
     COARSE,
     FINE,
+    LEARNED,
     TUNING,
     WHOLE,
     Axes,
@@ -127,8 +129,8 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)
         trained.attributes.update(trials.of_metric(setting))
         return trained
-    if trials.takes_cells(setting):
-        state = search.go_on_in_cells()
+    if last := trials.last_solver(setting, state.history[best]["objective"]):
+        state = search.go_on_as_learned(in_cells=last == "cells")
         best = search.best
         setting = Setting.of(state.history[best])
     trained = trials.trained(setting, why)
@@ -212,11 +214,11 @@ class _Trials(SampleTrials):
         return self._data if self._in_cells else super()._all_alike
 
     def rows(self, stage: int) -> int:
-        return self._data.labelled_rows if stage == CELLS or (stage == WHOLE and self._many) else super().rows(stage)
+        return self._data.labelled_rows if stage == LEARNED or (stage == WHOLE and self._many) else super().rows(stage)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        if stage == CELLS or (stage == WHOLE and self._many):
-            score = self._in_cells_of_trials if stage == CELLS else self._on_all
+        if stage == LEARNED or (stage == WHOLE and self._many):
+            score = self._as_learned if stage == LEARNED else self._on_all
             found = np.array([score(setting)[:, None] for setting in settings])
             return np.pad(found, ((0, 0), (0, 0), (0, TUNING.parts)), constant_values=np.nan)
         return super().scores(stage, settings)
@@ -272,36 +274,65 @@ class _Trials(SampleTrials):
         found[self.decides] = found[0]  # chance moves accuracy little by so many rows, so that it decides (cod-rna)
         return found
 
-    def _in_cells_of_trials(self, setting: Setting) -> Array:
-        """Return the share of rows that cells have right without having learned from them, as both scores."""
-        return np.full(2, share_right(self._cells, self._data, self._chosen(setting)[1]))
+    def _as_learned(self, setting: Setting) -> Array:
+        """Return the scores (q,) of rows that the solver of all rows predicts without having learned from them.
 
-    def takes_cells(self, setting: Setting) -> bool:
-        """Return whether "auto" learns all rows in cells by a setting; views are then compared in trials of cells."""
+        Of the exact solver, what decides is less by 1.5 standard errors of the gain on the setting that was found
+        before, since by chance one of several gains one (benchmarks/MEASURED.md).
+        """
+        right, shares = self._before if setting == self._start else self._right(setting)
+        found = np.full(self.decides + 1, right @ shares + (not self._of_classes))
+        if self._end.solver == "exact" and setting != self._start:
+            more = (right - self._before[0]) * shares
+            found[self.decides] -= 1.5 * max(np.sqrt(more @ more), shares.max())  # of a gain of 0, one row is in doubt
+        return found
+
+    @cached_property
+    def _before(self) -> tuple[Array, Array]:
+        return self._right(self._start)
+
+    def _right(self, setting: Setting) -> tuple[Array, Array]:
+        choice, fit = self._suited(setting)
+        if self._end.solver == "cells":
+            return right_of(self._end, self._data, fit)
+        return right_of(choice, self._data, fit, self._known_units if self._judged_apart(LEARNED) else np.empty(0))
+
+    def last_solver(self, setting: Setting, score: float) -> str:
+        """Return the solver of all rows whose trials go on from a setting, "cells" or "exact"; "" if none does.
+
+        ``score`` is that of the setting. Where nearly all rows are right, others cannot be told from it.
+        """
+        if not self._is_plain:
+            return ""
+        self._start = setting
+        self._end, fit = self._suited(setting)
+        if self._end.solver == "landmark" and self._of_classes:
+            self._end, _ = choose_by_trials(self._end, self._data, fit)
+        told = self._data.labelled_rows >= MANY and score < 1.0 - TUNING.few_errors
+        return self._end.solver if self._end.solver in ("cells", "exact" if told else "") else ""
+
+    def _suited(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
         choice, fit = self._chosen(setting)
-        choice = ODM.suited(choice, self._data, fit)
-        if not self._may_take_cells or choice.solver != "landmark":
-            return False
-        self._cells, _ = choose_by_trials(choice, self._data, fit)
-        return bool(self._cells.solver == "cells")
+        return ODM.suited(choice, self._data, fit), fit
 
     @property
-    def _may_take_cells(self) -> bool:
+    def _is_plain(self) -> bool:
+        """Whether "auto" learns, by accuracy or R² of single rows."""
         given = self._fit.cv, self._fit.scorers, self._groups
-        return self._of_classes and self._fit.first.solver == "auto" and all(each is None for each in given)
+        return self._fit.first.solver == "auto" and all(each is None for each in given)
 
     def narrow_cells(self, setting: Setting, score: float) -> str:
         """Return why cells have to be searched, too, with narrower kernels, or "" if they need not.
 
         ``score`` is the best over landmarks. Cells are searched for accuracy by single rows only, which is compared.
         """
-        if not self._may_take_cells:
+        if not (self._is_plain and self._of_classes):
             return ""
-        choice, fit = self._chosen(setting)
+        choice, fit = self._suited(setting)
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
         largest = counts.max() / counts.sum()
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
-        return suits_narrow_cells(ODM.suited(choice, self._data, fit), self._data, fit, found)
+        return suits_narrow_cells(choice, self._data, fit, found)
 
     def kernel_of(self, setting: Setting) -> KernelChoice:
         kernel = super().kernel_of(setting)

@@ -85,9 +85,10 @@ class SearchParameters(LeftOutScores):
     Attributes
     ----------
     best_score_ : float
-        Score of ``best_params_`` in the last stage of the search: in folds, cells, the larger sample, or all rows. With
-        several scores, it is the one that decides. The best of many scores of your own is too optimistic for models of
-        that stage. The last fit may have more rows and landmarks, and so be better.
+        Score of ``best_params_`` in the last stage of the search: in folds, cells, trials of the exact solver (R² less
+        1.5 standard errors of a gain), the larger sample, or all rows. With several scores, it is the one that decides.
+        The best of many scores of your own is too optimistic for models of that stage. The last fit may have more rows
+        and landmarks, and so be better.
     nested_score_ : float
         Score without this optimism, always on the larger sample: each split, or each tenth of the rows if they are left
         out one by one, is scored with the setting that is best on the others. nan if the others have no rows of some

@@ -71,24 +71,32 @@ def gain_of(
     return float(more.sum()), float(np.sqrt(more @ more)), bool(tie)  # error of a gain of 0: one row is in doubt
 
 
-def share_right(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> float:
-    """Return the share of rows that a trial of a solver gets right; raises as `gain_of`."""
-    trial = _Trial(data, fit)
-    return float(Context().run(trial.right, choice, 1.0)[0] @ trial.shares)
+def right_of(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, known: Any = None) -> tuple[Array, Array]:
+    """Return which rows a trial gets right, or minus their loss, (n,), and their shares; raises as `gain_of`.
+
+    With the numbers of rows ``known`` to a metric, even none, it learns two thirds of the rows, with all of these.
+    """
+    trial = _Trial(data, fit, known)
+    return Context().run(trial.right, choice, 1.0)[0], trial.shares
 
 
 class _Trial:
-    """A third of a sample of the rows, from which solvers learn, and the others, which they predict."""
+    """A third of a sample of the rows, from which solvers learn, and the others, which they predict.
 
-    def __init__(self, data: TrainingData, fit: ODMFit) -> None:
+    With ``known`` rows, it is two thirds, of at most as many rows as a search has in its larger sample.
+    """
+
+    def __init__(self, data: TrainingData, fit: ODMFit, known: Any = None) -> None:
         self._data = data
         self._fit = fit
         seed = data.run.seed
-        most = min(AUTO.trial_rows, sample_rows(data))
+        most = min(AUTO.trial_rows if known is None else TUNING.rows[1], sample_rows(data))
         # twice as many from a store, whose number varies
         sample = replace(data.sample(2 * most, seed).sample(most, seed).weighed(), whole=data)
-        inside = drawn_rows(sample.kept, sample.rows // AUTO.trial_part, seed)
-        outside = np.delete(np.arange(sample.rows), inside)
+        some = np.flatnonzero(~np.isin(sample.kept, () if known is None else known))
+        some = some[drawn_rows(sample.kept[some], sample.rows // AUTO.trial_part, seed)]
+        others = np.delete(np.arange(sample.rows), some)
+        inside, outside = (some, others) if known is None else (others, some)
         learned = sample._at(inside)
         self.classes = np.empty(0)
         if not fit.has_real_targets:

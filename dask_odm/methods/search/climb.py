@@ -11,7 +11,8 @@ fine     more rows and landmarks, and the best view of each kernel. It climbs fr
 whole    larger γ, and for scores of order smaller λ, with all rows, or with more landmarks for each of these views
 judged   the best settings of the fine stage by folds, if there are few rows: left-out values in closed form favour
          large λ, and are those of the rows that chose
-cells    where "auto" learns many rows in cells, the best of every view in these: a tree divides by scale and metric
+learned  the best by trials of the solver that learns all rows. In cells, of every view: a tree divides by scale and
+         metric. By the exact solver, of every kernel, and other γ and λ: few landmarks cannot follow a large γ
 
 Kernel values of one γ are computed once for all settings that a stage tries with it. The state of a run is all that it
 has tried, so that a resumed run takes the same way.
@@ -32,8 +33,8 @@ from dask_odm.events import Progress, report
 from dask_odm.learning.solution import Record, StepClock
 from dask_odm.typing import Array
 
-# stages; after the first two come one of the next two, or neither, and cells if these learn all rows
-COARSE, FINE, WHOLE, JUDGED, CELLS = range(5)
+# stages; after the first two come one of the next two, or neither, and perhaps the last
+COARSE, FINE, WHOLE, JUDGED, LEARNED = range(5)
 
 
 class Budget(NamedTuple):
@@ -253,17 +254,29 @@ class Search:
         tried = [(record["stage"], point) for _, point, record in self._trials]
         return tried.index((stage, self._best(stage)))
 
-    def go_on_in_cells(self) -> SearchState:
-        """Try the best λ, υ and θ in cells with the best γ of each view and larger ones; return all that were tried.
+    def go_on_as_learned(self, *, in_cells: bool) -> SearchState:
+        """Try settings by the solver that learns all rows; return all that were tried.
 
-        Scales and metrics also decide how a tree of cells divides rows, of which landmarks know nothing.
+        In cells, the best λ, υ and θ are tried with the best γ of each view and larger ones: scales and metrics also
+        decide how a tree of cells divides rows, of which landmarks know nothing. Else the best setting of each kernel
+        and larger γ are, and of the best of these smaller γ and λ.
         """
-        found = self._best(max(stage for stage, _ in self._found))
         last = {point.view: stage for stage, point in self._found}  # of each view, since stages follow each other
-        for view, stage in sorted(last.items()):
-            at = found._replace(view=view, gamma=self._best(stage, view).gamma)
-            self._try(CELLS, [at])
-            self._try_larger(CELLS, at, len(self.axes.gammas[view]))
+        found = self._best(max(last.values()))
+        best = {view: self._best(stage, view) for view, stage in sorted(last.items())}
+        if in_cells:
+            starts = [found._replace(view=view, gamma=point.gamma) for view, point in best.items()]
+        else:
+            own = {self.axes.views[found.view].kernel: found}
+            for view in sorted(best, key=lambda view: (-last[view], -self._found[last[view], best[view]])):
+                own.setdefault(self.axes.views[view].kernel, best[view])
+            starts = list(own.values())
+        for start in starts:
+            self._try(LEARNED, [start])
+            self._try_along(LEARNED, self.axes.along(start, "gamma")[start.gamma + 1 :])
+        for axis in () if in_cells else ("gamma", "share"):
+            at = self._best(LEARNED)
+            self._try_along(LEARNED, self.axes.along(at, axis)[: getattr(at, axis)][::-1])
         return self._state()
 
     def _starts(self) -> list[SearchPoint]:
@@ -345,13 +358,13 @@ class Search:
             for smaller in self.axes.along(at, "share")[: at.share][::-2]:
                 self._try(WHOLE, [smaller])
             at = self._best(WHOLE, at.view)
-        self._try_larger(WHOLE, at, TUNING.most_climbs)
+        self._try_along(WHOLE, self.axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs])
 
-    def _try_larger(self, stage: int, at: SearchPoint, most: int) -> None:
-        """Try larger γ in a stage as long as they are better."""
-        for larger in self.axes.along(at, "gamma")[at.gamma + 1 :][:most]:
-            self._try(stage, [larger])
-            if self._best(stage, at.view) != larger:
+    def _try_along(self, stage: int, points: Sequence[SearchPoint]) -> None:
+        """Try points in a stage as long as they are better."""
+        for point in points:
+            self._try(stage, [point])
+            if self._best(stage, point.view) != point:
                 return
 
     def _try(self, stage: int, points: Sequence[SearchPoint]) -> None:

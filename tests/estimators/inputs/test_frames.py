@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import zarr
 
-from dask_odm import ODMClassifier, ingest
+from dask_odm import ODMClassifier, ODMRegressor, ingest
 from dask_odm.errors import InputError
 from estimators.odm_models import SETTINGS
 
@@ -390,6 +390,19 @@ def test_y_names_a_column(frame, rows, backend):
     np.testing.assert_array_equal(model.dual_coef_, apart.dual_coef_)
     assert model.feature_names_in_.tolist() == list(frame.columns)
     assert model.score(whole, "outcome") == apart.score(frame, y)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_y_names_several_columns_and_groups_one(frame, rows, backend):
+    values, several = np.column_stack([rows[0][:, 0], rows[1]]), ["u", "v"]
+    whole = BACKENDS[backend](frame.assign(u=values[:, 0], v=values[:, 1]))
+    model = ODMRegressor().fit(whole, several)
+    assert model.feature_names_in_.tolist() == list(frame.columns)
+    assert model.score(whole, several) == ODMRegressor().fit(frame, values).score(frame, values)
+    parts = np.arange(len(values)) // 5
+    named = ODMClassifier(loo=True).fit(BACKENDS[backend](frame.assign(part=parts)), rows[1], groups="part")
+    assert named.feature_names_in_.tolist() == list(frame.columns)
+    assert named.loo_score_ == ODMClassifier(loo=True).fit(frame, rows[1], groups=parts).loo_score_
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -18,7 +18,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.methods.cells.choosing import gain_of
+from dask_odm.methods.cells.choosing import gain_of, right_of
 from dask_odm.methods.recipes import RECIPES, choose_by_trials, suits_narrow_cells
 from dask_odm.solvers import Cells, Exact, Landmark
 from small_stores import store_of
@@ -174,6 +174,16 @@ def test_nothing_is_certified_in_trials_where_the_same_solver_gains_nothing(monk
     data, fit = problem(with_landmarks(100, narrow(loo=True)), *board(1200))
     assert gain_of(LANDMARK, LANDMARK, data, fit)[:2] == (0.0, 0.0)
     assert gain_of(EXACT, EXACT, data, replace(fit, own=Exact()))[:2] == (0.0, 0.0)
+
+
+def test_rows_that_a_metric_knows_do_not_judge_it():
+    X, y = board(300)
+    data, fit = problem(narrow(), X, y)
+    weight = np.tile([1.0, 2.0, 1.0, 3.0], 75)
+    known = np.flatnonzero(weight == 1.0)
+    right, shares = right_of(EXACT, replace(data, weight=weight), replace(fit, own=Exact()), known)
+    assert len(right) == 100
+    assert sorted(set(np.round(shares / shares.min(), 6))) == [1.0, 1.5]
 
 
 def test_landmarks_for_smooth_classes():

@@ -8,7 +8,7 @@ import pytest
 from dask_odm import ODMClassifier
 from dask_odm.learning.problem.losses import ODMSettings, RowLosses
 from dask_odm.methods.landmark import many_classes
-from dask_odm.methods.landmark.feature_newton import FeatureNewton
+from dask_odm.methods.landmark.feature_newton import ActiveSystem, FeatureNewton
 from dask_odm.solvers import Landmark
 
 
@@ -51,6 +51,21 @@ def test_no_row_is_active_at_first():
     found = newton.solve(np.ones(1), 1e-8, 30)
     assert found.converged
     assert found.x[0] < 0.8
+
+
+@pytest.mark.parametrize(("stiffness", "rtol"), [(10.0, 1e-3), (1e6, 1e-6)])  # in float32, and in float64
+def test_rows_that_stay_active_are_read_once(stiffness, rtol, monkeypatch):
+    read = []
+    features = ActiveSystem._features
+    monkeypatch.setattr(ActiveSystem, "_features", lambda self, rows: read.extend(rows) or features(self, rows))
+    X = np.random.default_rng(0).normal(size=(40, 20)).astype(np.float32)
+    system = ActiveSystem([X[:15], X[15:]], np.full(40, stiffness))
+    for first in (0, 5, 16):  # ten rows remain of fifteen, then nine of twenty, and more are known than there is room
+        curvature = np.zeros(40)
+        curvature[first : first + 15 + 5 * (first == 5)] = stiffness
+        hessian = np.eye(20) + X.T @ (curvature[:, None] * X.astype(np.float64))
+        np.testing.assert_allclose(system.solved(curvature, hessian @ np.ones(20)), 1.0, rtol)
+    assert read == list(range(31))
 
 
 @pytest.fixture(scope="module")
