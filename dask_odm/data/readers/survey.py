@@ -218,7 +218,7 @@ class Survey:
                 raise InputError(
                     f"{what}; leave it out by drop= (--drop), or take it for words by categories= (--category)."
                 )
-            way_out = {"texts": "; to learn from texts alone, name their column by text= (--text)"}.get(kind, "")
+            way_out = {"texts": "; to learn from texts alone, ingest them by text= (--text)"}.get(kind, "")
             logger.warning("%s; left out%s.", what, way_out)
 
 
@@ -310,7 +310,7 @@ class _Facts:
         mostly = counts[is_number].sum() >= NUMBER_SHARE * counts.sum() and is_number.sum() > MANY_NUMBERS
         if mostly or survey.as_told == "number":
             logger.warning(
-                "%s: column %s holds numbers, and %s, read as gaps; categories= (--category) makes words of all.",
+                "%s: column %s holds numbers, and %s, read as gaps; for words, ingest by categories= (--category).",
                 self._where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
             )  # fmt: skip
             return "number", numbers, tuple(odd)
@@ -323,7 +323,7 @@ class _Facts:
         if commas and len(commas) + is_number.sum() >= NUMBER_SHARE * len(words):
             raise InputError(
                 f"{self._where}: column {quoted(survey.name)} holds numbers with a comma, such as "
-                f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or take them for words "
+                f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or ingest them as words "
                 "by categories= (--category)."
             )
         if all(map(_OTHER_DATE.fullmatch, words)):

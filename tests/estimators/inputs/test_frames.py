@@ -291,6 +291,10 @@ def test_missing_labels(frame, rows, backend):
     labels = pd.Series(np.where(rows[1] > 0, "yes", "no")).where(np.arange(90) % 30 != 4)
     with pytest.raises(InputError, match=r"y holds missing labels .* in 3 rows, first in row 4"):
         ODMClassifier().fit(BACKENDS[backend](frame), BACKENDS[backend](labels))
+    table = BACKENDS[backend](frame.assign(word="k", outcome=labels))
+    with pytest.raises(InputError, match="3 rows") as error:
+        ODMClassifier().fit(table, "outcome")
+    assert "drop_missing" not in str(error.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
