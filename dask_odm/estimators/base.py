@@ -31,6 +31,7 @@ from dask_odm.estimators.inputs.checks import (
     checked_groups,
     require_finite_values,
 )
+from dask_odm.estimators.inputs.frames import as_pandas, column_by_name, is_frame
 from dask_odm.estimators.inputs.resolved import Given, Resolved, lazy_rows
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.prediction import Predictor
@@ -108,9 +109,10 @@ class StoreEstimator(NotebookCard, Predictor):
             a missing feature, are left out.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,) or (n, n_targets), or str or int
             Labels of any type, or real targets, several of which are columns, or of xarray a dimension "target" or
-            "class"; or the name of the column of a frame X that has them, or its place if the columns have other names.
-            None if X has its own. For a cube, a DataArray, the name of a variable, or a frame of points: columns named
-            like dimensions are the coordinates of the points, and the other column has their labels.
+            "class"; or the name of the column of a frame X that has them, or a list of names, or its place if the
+            columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a frame
+            of points: columns named like dimensions are the coordinates of the points, and the other column has their
+            labels.
         sample_weight : array-like of shape (n,), str, int or None
             Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. A class of which all rows are
             dropped has no machine; it stays in ``classes_``, and is never predicted. For a frame, it may be the name
@@ -143,7 +145,10 @@ class StoreEstimator(NotebookCard, Predictor):
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
         needs_labels = self._targets.needs_labels
-        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, needs_labels=needs_labels)
+        if isinstance(groups, str) and is_frame(as_pandas(X)):
+            X, groups = column_by_name(as_pandas(X), groups, "groups")
+        kinds: dict[str, Any] = {"needs_labels": needs_labels, "dtype": self.dtype}
+        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, **kinds)
         if groups is not None:
             more["groups"] = checked_groups(resolved.groups_beside(groups))
         self._checkpointed = None

@@ -232,7 +232,8 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
             Score, probabilities and intervals follow from these values. If the rows of a group resemble each other, as
             neighbouring pixels do, leaving out single rows makes the model look better than it is: leave out blocks of
             a scene (`spatial_blocks`). A splitter as ``cv`` such as scikit-learn's `GroupKFold` gets the groups. For a
-            cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
+            cube, a DataArray over some or all dimensions of the rows, or the name of a variable; for a frame, the name
+            of a column may be given, which is then no feature.
 
         Raises
         ------

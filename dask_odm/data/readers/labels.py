@@ -58,7 +58,7 @@ class LabelEncoder:
         """
         if labels.ndim > 1:
             if not self._several:
-                raise InputError(f"y should be a 1d array, got an array of shape {labels.shape} instead.")
+                raise InputError(one_column(labels.shape))
             self.is_real = True
         if not self.is_real:
             codes = self._encode(labels, place)
@@ -125,6 +125,14 @@ class LabelEncoder:
             return ()
         labels = list(self._codes)
         return tuple(text_values(labels) if self._text else labels)
+
+
+def one_column(shape: tuple[int, ...]) -> str:
+    """Return what to do about a ``y`` of several columns where one is learned."""
+    return (
+        f"y should be a 1d array, got an array of shape {shape} instead: learn each column by a model of its own, or "
+        "all at once by ODMRegressor, or columns of 0 and 1 by ODMClassifier."
+    )
 
 
 def plain_labels(y: Any, what: str = "y") -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from dask_odm.data.readers.labels import labels_of
+from dask_odm.data.readers.labels import labels_of, one_column
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.data.store.store import Store
@@ -148,6 +148,8 @@ def validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
     if estimator._targets.needs_labels:
         y = labels_of(y)
         require_labels(y)
+        if has_columns(y) and not more.get("multi_output"):
+            raise InputError(one_column(y.shape))
         rows = rows_of(given.X)
         X, y = validate_data(reader, rows, y, **options)
     else:
@@ -254,8 +256,8 @@ def check_features(estimator: Any, source: Any) -> None:
 def checked_groups(groups: Any) -> Array:
     """Return the group of every row, (n,), which may be named by anything; raise InputError if one is missing."""
     found = _held(groups, "groups")
-    if found.ndim != 1 or bool(pd.isna(found).any()):
-        raise InputError(f"groups must be one for each row, none of them missing. Got shape {found.shape}.")
+    if found.ndim != 1:
+        raise InputError(f"groups must be one for each row, or name a column of a frame. Got shape {found.shape}.")
     return found
 
 
@@ -268,9 +270,6 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
         raise InputError(
             f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
         )
-    missing = np.flatnonzero(pd.isna(labels))
-    if len(missing):
-        raise InputError(f"shard is missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}.")
     values, codes = as_input_error(lambda: distinct(labels))
     require_text(values, codes, "shard")
     return values, codes
@@ -279,7 +278,14 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
 def _held(labels: Any, what: str) -> Array:
     """Return labels, which may be lazy, and are called ``what``, as an array in memory."""
     held = computed(labels)[0] if is_dask_collection(labels) else labels
-    return as_input_error(lambda: labels_of(held, what))
+    found: Array = as_input_error(lambda: labels_of(held, what))
+    missing = np.flatnonzero(pd.isna(found))
+    if found.ndim == 1 and len(missing):
+        raise InputError(
+            f"{what}: missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}; name one for each "
+            "row, or leave these rows out."
+        )
+    return found
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:

@@ -355,7 +355,7 @@ def test_masked_groups_and_senders_are_missing(rows):
         lambda: ODMClassifier(loo=True).fit(X, y, groups=groups),
         lambda: ODMClassifierCV(cv=GroupKFold(3)).fit(X, y, groups=groups),
     ):
-        with pytest.raises(InputError, match="groups must be one for each row, none of them missing"):
+        with pytest.raises(InputError, match=r"groups must be one for each row, or name|groups: missing"):
             call()
-    with pytest.raises(InputError, match=r"shard is missing \(NaN or None\) for 1 rows, first for row 4"):
+    with pytest.raises(InputError, match=r"shard: missing \(NaN or None\) for 1 rows, first for row 4; name one"):
         MixingClassifier().fit(X, y, shard=groups)
