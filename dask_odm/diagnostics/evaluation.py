@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
@@ -46,18 +48,22 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
     or booleans with such classes, see `codes_of`.
 
     ``model`` may be a scikit-learn Pipeline that ends with an estimator of this package, which gets prepared rows.
-    ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
-    kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
-    another number of features.
+    ``store`` is a `Store`, its path, a Dataset from `open_store`, or rows and labels (X, y). With ``keep_margins`` the
+    margin of every row is kept. Raises InputError for anything else, for a store without labels or with none of the
+    model's, and for rows with another number of features.
     """
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
     steps, model = last_step(model, "evaluate") if isinstance(model, BaseEstimator) else (Steps(), model)
+    if isinstance(store, tuple) and len(store) == 2:
+        with scratch_folder() as folder:
+            whole = steps.pipeline(model) if steps else model
+            target = "classes" if hasattr(model, "classes_") else "real"
+            columns, path = getattr(whole, "column_recipe_", None), os.path.join(folder, "rows.zarr")
+            written = ingest(store, path, target=target, columns=columns, dtype="float64", allow_large=True)
+            return evaluate(whole, written, keep_margins=keep_margins)
     given, store = store, stored(store)
     if store is None:
-        raise InputError(
-            f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as "
-            "by dask_odm.ingest((X, y), 'test.zarr')."
-        )
+        raise InputError(f"evaluate takes a store, its path, or (X, y). Got {type(given).__name__} instead.")
     with scratch_folder() if steps else nullcontext("") as folder:
         prepared = steps.prepared(store, folder)
         several = hasattr(model, "multilabel_") or not hasattr(model, "classes_")

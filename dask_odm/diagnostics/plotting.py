@@ -6,10 +6,10 @@ All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -29,12 +29,32 @@ if TYPE_CHECKING:
 # Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 BLUE, ORANGE, GREEN, RED = COLOURS[:4]
+P = ParamSpec("P")
 
 
 class PlottingUnavailableError(DaskODMError, ImportError):
     """Matplotlib, which is optional, is not installed."""
 
 
+def _draws(what: str, has: str) -> Callable[[Callable[P, Axes]], Callable[P, Axes]]:
+    """Let a plot raise InputError, which says ``what`` it draws, unless its first argument ``has`` that attribute."""
+
+    def checked(plot: Callable[P, Axes]) -> Callable[P, Axes]:
+        @wraps(plot)
+        def drawn(*args: P.args, **named: P.kwargs) -> Axes:
+            if args and not hasattr(args[0], has):
+                raise InputError(f"{plot.__name__} draws {what}. Got {type(args[0]).__name__} instead.")
+            return plot(*args, **named)
+
+        return drawn
+
+    return checked
+
+
+_OF_CLASSES = "what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a classifier"
+
+
+@_draws("margins y f(x), and θ: plot_margin_distribution(y * model.decision_function(X), model.theta)", "__len__")
 def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None = None, *, bins: int = 60) -> Axes:
     """Draw a histogram of margins with the band in which a row costs nothing.
 
@@ -112,6 +132,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     return ax
 
 
+@_draws(_OF_CLASSES, "roc")
 def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the ROC of a model for two classes, as `sklearn.metrics.RocCurveDisplay` does.
 
@@ -138,6 +159,7 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@_draws(_OF_CLASSES, "confusion")
 def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the confusion matrix, with shares of the rows of each class, and for few classes also the counts.
 
@@ -171,6 +193,7 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@_draws(_OF_CLASSES, "probabilities")
 def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the share of rows that belong to a class over its predicted probability. At best, both are equal.
 
@@ -201,6 +224,7 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@_draws("what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a regressor", "points")
 def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool = False) -> Axes:
     """Draw targets over predictions of some rows, or residuals over them, as scikit-learn's `PredictionErrorDisplay`.
 
@@ -231,6 +255,7 @@ def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool 
     return ax
 
 
+@_draws("what dask_odm.learning_curve(model, X, y) returns", "twice")
 def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     """Draw leave-one-out scores over the number of training rows, and what score twice as many rows may give.
 
@@ -253,6 +278,7 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@_draws("what dask_odm.permutation_importance(model, X, y) returns", "feature_names")
 def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20) -> Axes:
     """Draw the importance of each feature, the largest first, with standard deviations over the repeats.
 

@@ -8,6 +8,7 @@ import os
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from sklearn.exceptions import NotFittedError
@@ -156,8 +157,8 @@ def test_a_store_may_be_named_or_open(tmp_path):
     expected = evaluate(model, store).facts()
     for given in (str(tmp_path / "a.zarr"), tmp_path / "a.zarr", open_store(tmp_path / "a.zarr")):
         assert evaluate(model, given).facts() == expected
-    for given in (rows()[:2], open_store(tmp_path / "a.zarr").isel(sample=slice(5))):
-        with pytest.raises(InputError, match=r"takes a store or its path. Got .* as by dask_odm.ingest\(\(X, y\)"):
+    for given in (rows()[0], open_store(tmp_path / "a.zarr").isel(sample=slice(5))):
+        with pytest.raises(InputError, match=r"takes a store, its path, or \(X, y\). Got "):
             evaluate(model, given)
 
 
@@ -284,8 +285,15 @@ def test_decision_values_of_a_chunk_must_fit(tmp_path):
 def test_a_pipeline_is_evaluated_by_its_steps(tmp_path):
     X, y = blobs(200, 3, seed=3)
     pipe = make_pipeline(StandardScaler(), ODMClassifier("linear")).fit(X, y)
-    found = evaluate(pipe, store_of(tmp_path / "a.zarr", X, y, chunk_rows=70))
-    assert found.accuracy == pipe.score(X, y)
+    for rows in (store_of(tmp_path / "a.zarr", X, y, chunk_rows=70), (X, y)):
+        assert evaluate(pipe, rows).accuracy == pipe.score(X, y)
+
+
+def test_rows_in_memory_are_evaluated_as_the_model_reads_them():
+    X, y = blobs(200, 2, seed=3)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(word=np.where(X[:, 0] > 0, "up", "down"))
+    model = ODMClassifier().fit(frame, y)
+    assert evaluate(model, (frame[["word", "b", "a"]], y)).accuracy == model.score(frame, y)
 
 
 def test_a_pipeline_of_numbers_is_evaluated_and_what_is_not_fitted_is_not(tmp_path):

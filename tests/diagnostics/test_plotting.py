@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import dask_odm as odm
 from dask_odm import MixingClassifier, ODMClassifier
 from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
 from dask_odm.diagnostics.maps import CubeMap, plot_classes
@@ -98,6 +99,23 @@ def test_weights_of_shards_show_the_suspects() -> None:
 def test_a_model_without_shards_has_no_such_plot() -> None:
     with pytest.raises(InputError, match="ODMClassifier has no shard_weights_"):
         plot_shard_weights(ODMClassifier())
+
+
+@pytest.mark.parametrize(
+    ("plot", "what"),
+    [
+        (odm.plot_roc, r"evaluate\(model, \(X, y\)\) returns of a classifier"),
+        (odm.plot_confusion, "of a classifier"),
+        (odm.plot_reliability, "of a classifier"),
+        (odm.plot_predictions, "of a regressor"),
+        (odm.plot_importance, r"permutation_importance\(model, X, y\)"),
+        (odm.plot_learning_curve, r"learning_curve\(model, X, y\)"),
+        (odm.plot_margin_distribution, r"margins y f\(x\), and θ: .*decision_function"),
+    ],
+)
+def test_a_plot_that_is_given_a_model_says_what_it_draws(plot, what) -> None:
+    with pytest.raises(InputError, match=f"^{plot.__name__} draws .*{what}.* Got ODMClassifier instead"):
+        plot(ODMClassifier())
 
 
 # How deuteranopes and protanopes see linear RGB (Machado, Oliveira and Fernandes, 2009).
