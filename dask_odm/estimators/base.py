@@ -31,7 +31,7 @@ from dask_odm.estimators.inputs.checks import (
     checked_groups,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.frames import as_pandas, column_by_name, is_frame
+from dask_odm.estimators.inputs.frames import as_pandas, column_by_name, is_frame, medians_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, lazy_rows
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.prediction import Predictor
@@ -174,7 +174,7 @@ class StoreEstimator(NotebookCard, Predictor):
         names = rows.names if given.column_recipe is None else given.column_recipe.feature_names
         schema = Schema(
             rows.X.shape[1], names, given.feature_dimension, classes, cube, columns=given.column_recipe,
-            rows=rows.X.shape[0],
+            rows=rows.X.shape[0], medians=medians_of(rows.X) if given.is_plain and not issparse(rows.X) else None,
         )  # fmt: skip
         fit = self._family.of_classes(fit, None if rows.codes is None else rows.classes)
         choice = self._family.choose(fit, *rows.X.shape)

@@ -63,6 +63,7 @@ def _schema(estimator: Any) -> dict[str, Any]:
         "classes_dtype": None if known.classes is None else known.classes.dtype.str,
         "columns": None if known.columns is None else known.columns.json(),
         "feature_names": None if names is None else list(map(str, names)),
+        "medians": None if known.medians is None else known.medians.tolist(),
         "feature_dimension": known.feature_dimension,
         "text": None if known.text is None else known.text.column,
         "cube": None if known.cube is None else vars(known.cube) | {"dimensions": list(known.cube.dimensions)},
@@ -125,7 +126,10 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
     more = schema.get("feature_dimension"), classes, cube, _text(record), columns, schema.get("rows")
-    learned = Schema(schema["n_features"], names, *more)
+    medians = None if "medians" not in schema else np.array(schema["medians"], np.float64)
+    if medians is not None and len(medians) != model.features:
+        raise ValueError(f"{len(medians)} medians of {model.features} features")
+    learned = Schema(schema["n_features"], names, *more, medians)
     estimator._take(learned, model, fitted, ModelFile.of(record))
     return estimator
 

@@ -82,6 +82,7 @@ MODEL_LIES = {
     "features": of("schema", "n_features", to=2),
     "features of another type": of("schema", "n_features", to="3"),
     "names": of("schema", "feature_names", to=["a"]),
+    "medians": of("schema", "medians", to=[0.0]),
     "one class": of("schema", "classes", to=["ja"]),
     "three classes": of("schema", "classes", to=["a", "b", "c"]),
     "equal classes": of("schema", "classes", to=["ja", "ja"]),

@@ -122,6 +122,7 @@ _MODEL = mapping(
                 "classes": each(scalar),
                 "classes_dtype": text,
                 "feature_names": each(text),
+                "medians": each(real()),
                 "feature_dimension": text,
                 "text": text,
                 "columns": mapping(

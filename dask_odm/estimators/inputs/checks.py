@@ -31,7 +31,7 @@ from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import require_labels, rows_of, weights_of
+from dask_odm.estimators.inputs.frames import filled, require_labels, rows_of, weights_of
 from dask_odm.linalg.rows import no_numbers
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.kernel_model import KernelModel
@@ -207,7 +207,9 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     rows = rows_of(X)
     _check_feature_names(estimator, rows, reset=False)
     checked: Array = check_array(rows, input_name="X", **given)
-    names = rows.columns.tolist() if isinstance(rows, pd.DataFrame) else getattr(estimator, "feature_names_in_", None)
+    names = getattr(estimator, "feature_names_in_", None)
+    if isinstance(rows, pd.DataFrame):
+        names, checked = rows.columns.tolist(), checked if issparse(checked) else filled(checked, estimator)
     require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
     _check_n_features(estimator, checked, reset=False)
     return checked

@@ -18,6 +18,7 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.inputs.frames import (
     dask_labels,
     dask_rows,
+    filled,
     is_dask_frame,
     refuse_labels_among,
     rows_of,
@@ -61,7 +62,7 @@ class DaskFrame(InputKind):
             return LazyTable(X, y, weight)
         names = as_input_error(lambda: _get_feature_names(X._meta))
         numbers = X.columns.tolist() if names is None else None
-        return replace(aligned(dask_rows(X), y, weight), feature_names=names, numbers=numbers)
+        return replace(aligned(filled(dask_rows(X), beside.model), y, weight), feature_names=names, numbers=numbers)
 
 
 def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:

@@ -120,6 +120,25 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     return recipe.encode(values)
 
 
+def medians_of(X: Array, rows: int = 1 << 15) -> Array:
+    """Return the lower median of each column of X (n, d), of up to twice as many ``rows``, evenly spaced; float64."""
+    some = X[:: max(1, len(X) // rows)]
+    middle = (len(some) - 1) // 2
+    return np.array([np.partition(column, middle)[middle] for column in some.T], np.float64)
+
+
+def filled(X: Any, model: Any) -> Any:
+    """Return rows of a frame (n, d), of NumPy or Dask, whose gaps are the medians of a fitted estimator that has them.
+
+    Others stay, and so do rows of another number of columns.
+    """
+    medians = None if model is None else model._schema.medians
+    if medians is None or X.shape[1] != len(medians):
+        return X
+    gaps = np.isnan(X)
+    return np.where(gaps, medians.astype(X.dtype), X) if not isinstance(X, np.ndarray) or gaps.any() else X
+
+
 def weights_of(weight: Any) -> Any:
     """Return row weights without a mask; what is missing, also among objects, is NaN."""
     weight = unmasked(weight)

@@ -93,6 +93,7 @@ class Given(Resolved):
     cube: CubeSchema | None = None  # of rows that come from a cube
     groups: Any = None  # of these rows
     column_recipe: ColumnRecipe | None = None
+    is_plain: bool = False  # rows of a frame of numbers without gaps, which a fit learns from
 
     @property
     def feature_names(self) -> Any:

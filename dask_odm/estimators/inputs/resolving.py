@@ -152,5 +152,6 @@ def resolve_training(
         refuse_labels_among(resolved.X, resolved.y, y)
         if isinstance(resolved.X, pd.DataFrame) and resolved.column_recipe is None and kind_of(X, y).is_table:
             found = surveyed_rows(resolved.X, dtype)
-            return resolved if found is None else replace(resolved, X=found[0], column_recipe=found[1])
+            changes = {"is_plain": True} if found is None else {"X": found[0], "column_recipe": found[1]}
+            return replace(resolved, **changes)
     return replace(resolved, dtype=dtype) if isinstance(resolved, LazyTable) else resolved

@@ -97,6 +97,7 @@ class Schema:
     text: TextRecipe | None = None  # by which texts became the rows
     columns: ColumnRecipe | None = None  # by which the columns of a table became the rows
     rows: int | None = None
+    medians: Array | None = None  # of the columns of a frame of numbers, which gaps to come count as
 
     @property
     def inputs(self) -> Any:
