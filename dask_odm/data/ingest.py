@@ -195,8 +195,8 @@ def ingest(
             survey = Survey(names, words=categories, numbers=numbers, max_levels=max_levels, ids=ids)
         if survey is None and (categories or numbers):
             raise InputError("categories and numbers name columns of tables, without text, columns or sparse.")
-        reading = Reading(dtype=dtype, block_bytes=block_bytes, sparse=sparse)
-        filling = _Filling(writers, rows, target, split, drop_missing, reading)
+        reading = Reading(block_bytes=block_bytes, sparse=sparse)
+        filling = _Filling(writers, rows, target, split, drop_missing, reading, dtype)
         complete = filling.weigh() if weigh_words else filling.survey(survey, is_plain=not categories)
         _say_what_was_rounded(rows)
         stores = publish_all(writers)
@@ -213,6 +213,14 @@ def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Sto
     """Write the rows of an open source, none of which may miss a value, as a store."""
     with StoreWriter(store, dtype=dtype) as writer:
         _prepare([writer], rows, _read([writer], CompleteRows(rows), None, target))
+        return publish_all([writer])[0]
+
+
+def write_table(rows: TableSource, store: str, *, target: str, dtype: str | None) -> Store:
+    """Write the rows of an open source of columns as `ingest` does. Without ``dtype``, rows choose, see `Survey`."""
+    with StoreWriter(store, dtype=dtype or "float64") as writer:
+        filling = _Filling([writer], rows, target, None, False, Reading(), dtype)
+        filling.survey(Survey(rows.feature_names or list(map(str, rows.called))), is_plain=True)
         return publish_all([writer])[0]
 
 
@@ -264,6 +272,7 @@ class _Filling:
     split: Callable[[], RandomSplit] | None
     drop: bool
     reading: Reading
+    dtype: str | None  # of features
 
     def fill(self) -> CompleteRows:
         """Fill the stores with the complete rows, and return how these were read."""
@@ -323,7 +332,11 @@ class _Filling:
     def _encode(self, survey: Survey, kept: Sequence[KeptRows]) -> None:
         """Fill the stores with the features that the values of columns become by the recipe of the first ones."""
         rows = self.rows
-        recipe, encode = survey.recipe(kept[0].rows_alone, self.reading.dtype, rows.description)
+        recipe, encode = survey.recipe(kept[0].rows_alone, self.dtype, rows.description)
+        if recipe.dtype == "float32":
+            rows.rounded.found, rows.rounded.lost = survey.rounded, {}
+        for writer in self.writers:
+            writer.dtype = recipe.dtype
         is_needed = not recipe.is_plain or not rows.is_read_once  # else they were read as numbers at once
         rows.columns = recipe if is_needed else None
         rows.feature_names = recipe.feature_names
@@ -470,8 +483,8 @@ def _say_which_look_alike(source: TableSource, classes: Sequence[Any]) -> None:
 
 
 def _say_what_was_rounded(source: TableSource, most: int = 5) -> None:
-    """Log which features are whole numbers that were rounded, such as identifiers."""
-    found = source.rounded.found
+    """Log which features are numbers that were rounded too much, such as identifiers."""
+    found = source.rounded.lost | source.rounded.found
     if not found:
         return
     names = joined([source.feature(column) for column in sorted(found)[:most]])
@@ -480,6 +493,6 @@ def _say_what_was_rounded(source: TableSource, most: int = 5) -> None:
     example = f"{number} to {became}" if number != became else f"one to {became}"  # text is read as floats
     way_out = "; dtype='float64' (--dtype float64) keeps 15 digits" if abs(became) < 2**53 else ""
     logger.warning(
-        "%s: %s%s: whole numbers are rounded, such as %s; leave an identifier out, of files by drop= (--drop)%s.",
+        "%s: %s%s: numbers are rounded, such as %s; leave an identifier out, of files by drop= (--drop)%s.",
         source.description, names, others, example, way_out
     )  # fmt: skip

@@ -147,7 +147,8 @@ class StoreEstimator(NotebookCard, Predictor):
         needs_labels = self._targets.needs_labels
         if isinstance(groups, str) and is_frame(as_pandas(X)):
             X, groups = column_by_name(as_pandas(X), groups, "groups")
-        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, needs_labels=needs_labels)
+        kinds: dict[str, Any] = {"needs_labels": needs_labels, "dtype": self.dtype}
+        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, **kinds)
         if groups is not None:
             more["groups"] = checked_groups(resolved.groups_beside(groups))
         self._checkpointed = None

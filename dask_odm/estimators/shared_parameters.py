@@ -37,7 +37,8 @@ class RunParameters(BaseEstimator):
     scale : {…} or None, default=None
         Scaling of the features. The model also applies it to new rows. {…}
     dtype : {"float32", "float64"} or None, default=None
-        Number type of rows and kernel values. None: the type of the rows. Sums, factors and gaps are in float64.
+        Number type of rows and kernel values. None: the type of the rows; of tables with words or gaps float32, unless
+        that loses digits. Sums, factors and gaps are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed of all random choices: landmarks, partitions, shards, samples, folds and the order of stochastic steps.
     memory_limit : int, str or None, default=None

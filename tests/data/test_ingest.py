@@ -268,15 +268,32 @@ def test_whole_numbers_that_are_rounded_are_told(tmp_path, caplog):
             else:
                 (message,) = said
                 example = f"such as {ids[0]} to {int(np.float32(ids[0]))}; leave an identifier out"
-                assert f"{names.get(door, column)}: whole numbers are rounded, {example}" in message, door
+                assert f"{names.get(door, column)}: numbers are rounded, {example}" in message, door
                 assert "dtype='float64'" in message
+
+
+def test_numbers_too_close_for_float32_are_told(tmp_path, caplog):
+    """With words beside them, too, and from all rows: a column that reaches farther later on loses nothing."""
+    close = 4_500_000 + np.arange(400) * 0.0371
+    frame = pd.DataFrame({"close": close, "far": np.where(np.arange(400) < 300, close, 0.0), "y": np.arange(400) % 2})
+    for rows in (frame, frame.assign(w="k", id=np.arange(400) * 2**40 + 1)):
+        for options in ({}, {"block_bytes": 2000}):
+            caplog.clear()
+            ingest(rows, tmp_path / "a.zarr", label="y", overwrite=True, **options)
+            (message,) = [record.getMessage() for record in caplog.records]
+            also = " and column 'id'" if "id" in rows else ""
+            assert f"the DataFrame: column 'close'{also}: numbers are rounded, such as 45000" in message
+    caplog.clear()
+    ingest(frame, tmp_path / "a.zarr", dtype="float64", overwrite=True)
+    ingest(frame.astype(np.float32), tmp_path / "a.zarr", overwrite=True)
+    assert not caplog.records
 
 
 def test_a_number_that_text_already_rounded_is_told_as_what_it_became(tmp_path, caplog):
     (tmp_path / "a.jsonl").write_text('{"id": 1234567890123456789, "y": 0}\n{"id": 5, "y": 1}\n')
     ingest(tmp_path / "a.jsonl", tmp_path / "s.zarr", dtype="float64")
     (record,) = caplog.records
-    assert "whole numbers are rounded, such as one to 1234567890123456768; leave" in record.getMessage()
+    assert "numbers are rounded, such as one to 1234567890123456768; leave" in record.getMessage()
 
 
 def test_bytes_that_are_no_text_are_no_label(tmp_path):

@@ -140,13 +140,24 @@ def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
 
 
 class RoundedNumbers:
-    """Columns of whole numbers, such as identifiers, of which the stored type rounds some; with the first of each."""
+    """Columns of numbers that a type rounds too much, with one of each: by column, a number and what it became.
+
+    Those ``found`` are whole numbers, such as identifiers, of which some are rounded. Those that are ``lost`` lie so
+    close to each other that rounding moves one by more than ``share`` of the column's range.
+    """
+
+    share: ClassVar[float] = 2.0**-15  # about 1e-4 of the standard deviation of evenly spread numbers
 
     def __init__(self) -> None:
-        self.found: dict[int, tuple[int, int]] = {}  # by column: a number, and what it became
+        self.found: dict[int, tuple[float, float]] = {}
+        self.lost: dict[int, tuple[float, float]] = {}
+        self._close: npt.NDArray[Any] | None = None  # columns that may be lost, by their rows so far
+        self._ends = np.empty((3, 0))  # of these: −least, most, and how far rounding moved a number
 
     def note(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any], columns: npt.NDArray[Any] | None = None) -> None:
         """Look at numbers and at what is ``kept`` of them: rows (n, d), or entries (n,) of these ``columns``."""
+        if columns is None and len(numbers) and numbers.dtype != kept.dtype:
+            self._note_range(numbers, kept)
         exact = 2.0 ** (np.finfo(kept.dtype).nmant + 1)  # whole numbers up to here are kept as they are
         if not self.found and kept.max(initial=0.0) <= exact and kept.min(initial=0.0) >= -exact:
             return
@@ -166,14 +177,34 @@ class RoundedNumbers:
             self.found.setdefault(int(columns.flat[at]), (int(numbers.flat[at]), int(kept.flat[at])))
         self.found = {column: pair for column, pair in self.found.items() if column not in others}
 
+    @np.errstate(invalid="ignore")  # infinity is refused elsewhere
+    def _note_range(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any]) -> None:
+        if self._close is None:
+            self._close, self._ends = np.arange(numbers.shape[1]), np.full((3, numbers.shape[1]), -np.inf)
+        if not len(self._close):
+            return
+        held = numbers[:, self._close].astype(np.float64)
+        moved = np.abs(held - kept[:, self._close])
+        self._ends = np.fmax(self._ends, [np.fmax.reduce(each, axis=0) for each in (-held, held, moved)])
+        reach = self.share * (self._ends[0] + self._ends[1])
+        size = self._ends[:2].max(axis=0)
+        most = np.finfo(kept.dtype)
+        close = (size > most.max) | (reach < size * most.eps)
+        lost = close & (self._ends[2] > reach) & (reach > size * np.finfo(np.float64).eps)  # else of float64, too
+        at = np.fmax(moved, 0.0).argmax(axis=0)
+        self.lost = {
+            column: self.lost.get(column, (float(held[at[k], k]), float(kept[at[k], column])))
+            for k, column in enumerate(self._close.tolist())
+            if lost[k]
+        }
+        self._close, self._ends = self._close[close], self._ends[:, close]
+
 
 def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
     """Return the error for a number that cannot be stored."""
     if np.isinf(value):
         return InputError(f"{place}, {column}: infinity; only finite numbers can be learned from.")
-    return InputError(
-        f"{place}, {column}: {value} is too large for {dtype}; ingest with dtype='float64' (--dtype float64)."
-    )
+    return InputError(f"{place}, {column}: {value} is too large for {dtype}; set dtype='float64' (--dtype float64).")
 
 
 def require_in_range(

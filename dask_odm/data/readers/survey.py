@@ -28,7 +28,7 @@ from dask_odm.data.readers.column_values import (
     truths_in,
     word_in,
 )
-from dask_odm.data.readers.sources import joined, not_finite, shown
+from dask_odm.data.readers.sources import RoundedNumbers, joined, narrow, not_finite, shown
 from dask_odm.data.store.column_recipe import CYCLES, DAY, LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
 from dask_odm.printing import quoted
@@ -143,6 +143,7 @@ class Survey:
             if name not in names:
                 raise InputError(f"no column {quoted(name)}; the columns are {', '.join(map(shown, names[:20]))}.")
         self.columns = [_ColumnSurvey(name, told.get(name)) for name in names]
+        self.rounded: dict[int, tuple[float, float]] = {}  # columns that float32 rounds too much
         self._max_levels = max_levels
         self._ids = ids
 
@@ -181,26 +182,29 @@ class Survey:
             column.rows += rows
 
     def recipe(
-        self, blocks: Callable[[], Iterable[Array]], dtype: str, where: str
+        self, blocks: Callable[[], Iterable[Array]], dtype: str | None, where: str
     ) -> tuple[ColumnRecipe, Callable[[Array], Array]]:
         """Return the recipe by the training rows, whose values ``blocks`` yields again and again.
 
-        The function beside it makes features of such values, which it may change. Raises InputError if no column is
-        left, or one differs in nearly every row and must not be left out.
+        Without ``dtype`` features are float32, unless a column of numbers is lost by that, see `RoundedNumbers`. The
+        function beside it makes features of such values, which it may change. Raises InputError if no column is left,
+        or one differs in nearly every row and must not be left out.
         """
         facts = [_Facts(column, where, dtype) for column in self.columns]
         for values in blocks():
             for fact, held in zip(facts, values.T, strict=True):
                 fact.add(held)
         filled = [fact.gaps < fact.rows and fact.kind != "words" for fact in facts]  # gaps to come, too, by medians
-        wanted = {j: fact.unit for j, fact in enumerate(facts) if filled[j]}
+        wanted = {j: fact.scale for j, fact in enumerate(facts) if filled[j]}
         for j, median in zip(wanted, _medians(blocks, wanted), strict=True):
             facts[j].median = median
         columns = tuple(fact.settled(self._max_levels) for fact in facts)
         self._say(where, columns)
         if all(column.kind in LEFT_OUT for column in columns):
             raise InputError(f"{where}: no column is left to learn from.")
-        found = ColumnRecipe(columns, dtype)
+        rounded = [list((fact.rounded.lost | fact.rounded.found).values()) for fact in facts]
+        self.rounded = {j: pairs[0] for j, pairs in enumerate(rounded) if pairs}
+        found = ColumnRecipe(columns, dtype or ("float64" if any(fact.rounded.lost for fact in facts) else "float32"))
         return found, partial(_encoded, found, [fact.table for fact in facts])
 
     def _say(self, where: str, columns: Sequence[Column]) -> None:
@@ -214,7 +218,7 @@ class Survey:
                 raise InputError(
                     f"{what}; leave it out by drop= (--drop), or take it for words by categories= (--category)."
                 )
-            way_out = {"texts": "; to learn from texts alone, name their column by text= (--text)"}.get(kind, "")
+            way_out = {"texts": "; to learn from texts alone, ingest them by text= (--text)"}.get(kind, "")
             logger.warning("%s; left out%s.", what, way_out)
 
 
@@ -230,11 +234,12 @@ def _encoded(recipe: ColumnRecipe, tables: Sequence[Array | None], values: Array
 class _Facts:
     """Facts of the values of one column in the training rows."""
 
-    def __init__(self, survey: _ColumnSurvey, where: str, dtype: str) -> None:
+    def __init__(self, survey: _ColumnSurvey, where: str, dtype: str | None) -> None:
         self.survey = survey
+        self.rounded = RoundedNumbers()
         self.kind = survey.kind
         self._where = where
-        self._dtype = dtype  # of the features
+        self._dtype = dtype or "float64"  # of the features
         self.rows = self.gaps = 0
         self.median = 0.0
         self.table: Array | None = None  # the value of each listed word, and of those beyond the list
@@ -243,9 +248,9 @@ class _Facts:
         self._counts = np.zeros(len(survey.words) + 1, np.int64)  # the last one is of words beyond the list
 
     @property
-    def unit(self) -> float:
-        """What medians are rounded in: seconds of a date are too many for float32."""
-        return DAY if self.kind == "date" else 1.0
+    def scale(self) -> tuple[float, float]:
+        """Origin and unit of what medians are rounded in: seconds of a date are too many for float32."""
+        return float(self._least) if self.rounded.lost else 0.0, DAY if self.kind == "date" else 1.0
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
@@ -262,6 +267,8 @@ class _Facts:
 
     def _span(self, known: Array) -> None:
         self._least, self._most = min(self._least, known.min()), max(self._most, known.max())
+        if self.kind in ("number", "span"):
+            self.rounded.note(known[:, None], narrow(known[:, None], "float32"))
         if self.kind == "date":
             for cycle, turn in CYCLES.items():
                 shares = turn(known)
@@ -303,7 +310,7 @@ class _Facts:
         mostly = counts[is_number].sum() >= NUMBER_SHARE * counts.sum() and is_number.sum() > MANY_NUMBERS
         if mostly or survey.as_told == "number":
             logger.warning(
-                "%s: column %s holds numbers, and %s, read as gaps; categories= (--category) makes words of all.",
+                "%s: column %s holds numbers, and %s, read as gaps; for words, ingest by categories= (--category).",
                 self._where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
             )  # fmt: skip
             return "number", numbers, tuple(odd)
@@ -316,7 +323,7 @@ class _Facts:
         if commas and len(commas) + is_number.sum() >= NUMBER_SHARE * len(words):
             raise InputError(
                 f"{self._where}: column {quoted(survey.name)} holds numbers with a comma, such as "
-                f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or take them for words "
+                f"{shown(commas[0])}; write a decimal point, or nothing between thousands, or ingest them as words "
                 "by categories= (--category)."
             )
         if all(map(_OTHER_DATE.fullmatch, words)):
@@ -341,7 +348,8 @@ class _Facts:
         known = self.table[there]
         self._span(known)
         middle = known[_ranked(self._counts[there])[0]]
-        self.median = float(np.float32(middle / self.unit)) * self.unit
+        origin, unit = self.scale
+        self.median = origin + float(np.float32((middle - origin) / unit)) * unit
         return self._of_values(replace(plain, gap_words=gap_words))
 
     def _of_levels(self, plain: Column, words: list[str], max_levels: int) -> Column:
@@ -362,8 +370,8 @@ class _Facts:
         return replace(plain, kind="words", tells_gaps=self.gaps > 0, levels=levels, more_levels=more)
 
 
-def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]) -> Iterator[float]:
-    """Yield the lower median of the values of some columns, in float32 of their units; the same for blocks of any size.
+def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, tuple[float, float]]) -> Iterator[float]:
+    """Yield the lower median of some columns, in float32 of their origins and units; the same for blocks of any size.
 
     One pass counts the upper halves of their bits, and one the lower halves of those whose upper half is the median's.
     """
@@ -372,20 +380,23 @@ def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]
         some = wanted[first : first + COUNTED]
         upper = [_ranked(counts) for counts in _counted(blocks, some)]
         lower = _counted(blocks, some, [half for half, _ in upper])
-        for (_, unit), (half, rank), counts in zip(some, upper, lower, strict=True):
+        for (_, (origin, unit)), (half, rank), counts in zip(some, upper, lower, strict=True):
             bits = np.array([(half - 0x8000) << 16 | _ranked(counts, rank)[0]], np.int32)
-            yield float(_in_order(bits).view(np.float32)[0]) * unit
+            yield origin + float(_in_order(bits).view(np.float32)[0]) * unit
 
 
 def _counted(
-    blocks: Callable[[], Iterable[Array]], columns: Sequence[tuple[int, float]], halves: Sequence[int] | None = None
+    blocks: Callable[[], Iterable[Array]],
+    columns: Sequence[tuple[int, tuple[float, float]]],
+    halves: Sequence[int] | None = None,
 ) -> Array:
     """Count the upper halves of the bits of each column's values, or the lower ones below these, (columns, 65536)."""
     counts = np.zeros((len(columns), 1 << 16), np.int64)
     for values in blocks():
-        for k, (j, unit) in enumerate(columns):
+        for k, (j, (origin, unit)) in enumerate(columns):
             with np.errstate(over="ignore"):
-                rounded = (values[:, j] if unit == 1.0 else values[:, j] / unit).astype(np.float32)
+                held = values[:, j] if origin == 0.0 and unit == 1.0 else (values[:, j] - origin) / unit
+                rounded = held.astype(np.float32)
             known = rounded == rounded
             bits = _in_order((rounded if known.all() else rounded[known]).view(np.int32))
             found = (bits >> 16) + 0x8000

@@ -84,8 +84,11 @@ def rows_of(X: Any) -> Any:
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
 
 
-def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
-    """Return the features (n, d) of the columns of a frame, and the recipe; None if all are numbers without gaps."""
+def surveyed_rows(frame: pd.DataFrame, dtype: str | None) -> tuple[Array, ColumnRecipe] | None:
+    """Return the features (n, d) of the columns of a frame, and the recipe; None if all are numbers without gaps.
+
+    Without ``dtype`` of the features, the rows choose, see `Survey.recipe`.
+    """
     if not frame.size:
         return None
     if all(dtype.kind in "iuf" for dtype in frame.dtypes) and not frame.isna().to_numpy().any():
@@ -99,8 +102,8 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     table, place = PandasTable(frame), "X, row {}".format
     held = (table.column(j, 0, len(frame)) for j in range(len(names)))
     values = survey.add(held, len(frame), place, spells_all=False)
-    require_in_range(values, "float32", names, place)
-    recipe, encode = survey.recipe(lambda: iter((values,)), "float32", "X")
+    require_in_range(values, dtype or "float64", names, place)
+    recipe, encode = survey.recipe(lambda: iter((values,)), dtype, "X")
     return (encode(values), recipe) if others or not recipe.is_plain else None
 
 

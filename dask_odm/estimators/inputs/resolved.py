@@ -16,7 +16,9 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import SLAB_BYTES
-from dask_odm.data.ingest import ingest
+from dask_odm.data.ingest import write_table
+from dask_odm.data.readers.complete_rows import MissingValuesError
+from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import LabelEncoder, labels_of, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -300,13 +302,18 @@ class LazyTable(Resolved):
     X: Any
     y: Any
     weight: Any
+    dtype: str | None = None  # of the features that columns become
 
     @contextmanager
     def stored(self, targets: TargetKind) -> Iterator[Store]:
+        given, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
         with scratch_folder() as folder:
-            rows, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
-            path = os.path.join(folder, "spooled.zarr")
-            yield ingest(rows, path, label=label, weight=self.weight, target=targets.name)
+            rows = open_source(given, label=label, weight=self.weight, dtype=self.dtype or "float64")
+            try:
+                store = write_table(rows, os.path.join(folder, "spooled.zarr"), target=targets.name, dtype=self.dtype)
+            except MissingValuesError as error:  # a fit lacks drop_missing
+                raise InputError(f"{error.found}; fill them in, or leave those rows out.") from error
+            yield store
 
 
 def _names_of(X: Any, names: Any, recipe: ColumnRecipe) -> list[str]:

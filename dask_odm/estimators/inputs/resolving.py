@@ -131,11 +131,12 @@ def resolve_training(
     *,
     needs_labels: bool = True,
     recipe: ColumnRecipe | None = None,
+    dtype: str | None = None,
 ) -> Resolved:
     """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory.
 
     The y of lazy arrays is zeros unless ``needs_labels``. The columns of a frame become features by a ``recipe``, by
-    default the one that its rows tell.
+    default the one that its rows tell, of a ``dtype``.
     """
     beside = {"groups": groups, "memory_limit": memory_limit, "needs_labels": needs_labels, "recipe": recipe}
     resolved = resolve(X, y, sample_weight, **beside)
@@ -150,6 +151,6 @@ def resolve_training(
     if isinstance(resolved, Given):
         refuse_labels_among(resolved.X, resolved.y, y)
         if isinstance(resolved.X, pd.DataFrame) and resolved.column_recipe is None and kind_of(X, y).is_table:
-            found = surveyed_rows(resolved.X)
+            found = surveyed_rows(resolved.X, dtype)
             return resolved if found is None else replace(resolved, X=found[0], column_recipe=found[1])
-    return resolved
+    return replace(resolved, dtype=dtype) if isinstance(resolved, LazyTable) else resolved

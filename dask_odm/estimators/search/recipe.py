@@ -277,14 +277,14 @@ class _Trials(SampleTrials):
     def _as_learned(self, setting: Setting) -> Array:
         """Return the scores (q,) of rows that the solver of all rows predicts without having learned from them.
 
-        Of the exact solver, what decides is less by 1.5 standard errors of the gain on the setting that was found
-        before, since by chance one of several gains one (benchmarks/MEASURED.md).
+        Of the exact solver, what decides is less by a standard error of the gain on the setting that was found
+        before (benchmarks/MEASURED.md).
         """
         right, shares = self._before if setting == self._start else self._right(setting)
         found = np.full(self.decides + 1, right @ shares + (not self._of_classes))
         if self._end.solver == "exact" and setting != self._start:
             more = (right - self._before[0]) * shares
-            found[self.decides] -= 1.5 * max(np.sqrt(more @ more), shares.max())  # of a gain of 0, one row is in doubt
+            found[self.decides] -= max(np.sqrt(more @ more), shares.max())  # of a gain of 0, one row is in doubt
         return found
 
     @cached_property

@@ -86,7 +86,7 @@ class SearchParameters(LeftOutScores):
     ----------
     best_score_ : float
         Score of ``best_params_`` in the last stage of the search: in folds, cells, trials of the exact solver (R² less
-        1.5 standard errors of a gain), the larger sample, or all rows. With several scores, it is the one that decides.
+        a standard error of a gain), the larger sample, or all rows. With several scores, it is the one that decides.
         The best of many scores of your own is too optimistic for models of that stage. The last fit may have more rows
         and landmarks, and so be better.
     nested_score_ : float

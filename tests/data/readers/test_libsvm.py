@@ -54,7 +54,7 @@ LIBSVM_ERRORS = [
     ("1 a:1\n", "line 1: 'a:1' is not index:value"),
     ("1 1:\n", "line 1: value '' of index 1 is not a number"),
     ("1 1:1\n\n1 2:-inf\n", "line 3, index 2: infinity"),
-    ("1 1:1\n1 2:1e39\n", r"line 2, index 2: 1e\+39 is too large for float32; ingest with dtype='float64'"),
+    ("1 1:1\n1 2:1e39\n", r"line 2, index 2: 1e\+39 is too large for float32; set dtype='float64'"),
     ("1 1:1e999\n", "line 1, index 1: infinity"),
     ("\xff 1:1\n", "line 1: label .* is not a number"),
     pytest.param("1 1:1" + " 2:1" * 100 + " # 1:1\n", "line 1: index 2 after 2; indices must ascend", id="more pairs"),

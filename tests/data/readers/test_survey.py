@@ -198,7 +198,10 @@ def test_more_words_than_are_told_apart_are_no_id_if_they_come_again(monkeypatch
 def test_columns_that_tell_rows_apart_are_named_or_refused(tmp_path, caplog):
     surveyed(table().drop(columns="y"))
     assert "column 'name' holds another value in nearly every row; left out" in caplog.text
-    assert "column 'note' holds texts of many words; left out; to learn from texts alone" in caplog.text
+    assert (
+        "column 'note' holds texts of many words; left out; to learn from texts alone, ingest them by text="
+        in caplog.text
+    )
     with pytest.raises(InputError, match=r"column 'name' holds another value .*; leave it out by drop= \(--drop\)"):
         ingest(table(), tmp_path / "a.zarr", label="y", ids="error")
 

@@ -159,8 +159,42 @@ def test_tables_that_are_none(of_table):
             of_table.predict(X)
     with pytest.raises(InputError, match="0 sample"):
         ODMClassifier().fit(TABLE.iloc[:0], [])
-    with pytest.raises(InputError, match="row 1, column 'size': 1e\\+39 is too large for float32"):
-        ODMClassifier().fit(TABLE.assign(size=[1.0, 1e39] * 40), np.arange(80) % 2)
+    with pytest.raises(InputError, match="row 1, column 'size': 1e\\+39 is too large for float32; set dtype='float64'"):
+        ODMClassifier(dtype="float32").fit(TABLE.assign(size=[1.0, 1e39] * 40), np.arange(80) % 2)
+
+
+CLOSE = 1_600_000_000 + np.arange(80) * 37 % 3600  # seconds of an hour, which float32 rounds to two minutes
+WIDTHS = {  # a column beside a word, the dtype of the fit, and that of the features
+    "seconds": (CLOSE, None, "float64"),
+    "seconds as words": (CLOSE.astype(str), None, "float64"),
+    "seconds, narrowed": (CLOSE, "float32", "float32"),
+    "numbers beyond float32": (CLOSE * 1e30, None, "float64"),
+    "asked for": (np.arange(80), "float64", "float64"),
+    "an identifier": (np.arange(80) * 10**9 + 7, None, "float32"),
+    "years": (np.arange(80) % 3 + 2_000_000, None, "float32"),
+    "one number": (0.1 + 0.2, None, "float32"),
+    "rounding alone": (np.where(np.arange(80) % 2, 0.1 + 0.2, 0.3), None, "float32"),
+    "fractions": (np.arange(80) / 7, None, "float32"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("which", WIDTHS)
+def test_numbers_beside_words_are_float32_unless_that_loses_them(backend, which):
+    values, dtype, expected = WIDTHS[which]
+    table = pd.DataFrame({"x": values, "w": ["u", "v"] * 40})
+    learned = ODMClassifier("linear", dtype=dtype).fit(BACKENDS[backend](table), np.arange(80) // 40)
+    assert learned.column_recipe_.dtype == expected
+    if expected == "float64":
+        encoded = learned.column_recipe_.encode(np.c_[table["x"].astype(float), np.zeros(80)])
+        np.testing.assert_array_equal(encoded[:, 0], table["x"].astype(float))
+        assert learned.decision_function(table).dtype == np.float64
+
+
+def test_a_gap_among_numbers_close_to_each_other_becomes_one_of_them():
+    gaps = pd.DataFrame({"x": [None, *(4_500_000.1 + np.arange(60) / 1000)]})
+    (column,) = ODMClassifier("linear").fit(gaps, np.arange(61) // 30).column_recipe_.columns
+    assert column.fill == pytest.approx(gaps["x"].quantile(0.5, interpolation="lower"), abs=1e-6)
 
 
 def test_a_value_in_a_partition(of_table):
@@ -257,6 +291,10 @@ def test_missing_labels(frame, rows, backend):
     labels = pd.Series(np.where(rows[1] > 0, "yes", "no")).where(np.arange(90) % 30 != 4)
     with pytest.raises(InputError, match=r"y holds missing labels .* in 3 rows, first in row 4"):
         ODMClassifier().fit(BACKENDS[backend](frame), BACKENDS[backend](labels))
+    table = BACKENDS[backend](frame.assign(word="k", outcome=labels))
+    with pytest.raises(InputError, match="3 rows") as error:
+        ODMClassifier().fit(table, "outcome")
+    assert "drop_missing" not in str(error.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
