@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import click
 
@@ -61,6 +62,8 @@ def predict(
         loaded = given.load()
         method = require_method(loaded, what, **coverage)  # before files are read
         if of_cube:
+            if what == "labels" and hasattr(loaded, "classes_"):
+                method = partial(loaded.predict, decode=False)  # codes need no text in a map's file
             with given.runs_on.opened():
                 count = write_map(method, source, out, overwrite=overwrite)
         else:

@@ -69,13 +69,12 @@ def of_search(model: Any) -> Iterable[str]:
         return
     score = next(name for name in tried if name.startswith("rank_test_")).removeprefix("rank_test_")
     best = np.argsort(tried[f"rank_test_{score}"])[:10].tolist()
-    yield f"<p>The best {len(best)} of {len(tried['params']):,} trials, those of the last stage first:</p>"
+    by = ", then by the logistic loss of left-out rows" if model.scoring is None and hasattr(model, "classes_") else ""
+    yield f"<p>The best {len(best)} of {len(tried['params']):,} trials, those of the last stage first{by}:</p>"
     names = [name.removeprefix("param_") for name in tried if name.startswith("param_")]
-    rows = [
-        (tried[f"mean_test_{score}"][i], tried["n_resources"][i], *(tried["params"][i].get(name) for name in names))
-        for i in best
-    ]
-    yield table(["score", "rows", *names], rows)
+    shown = [tried[name] for name in ("iter", "n_resources", f"mean_test_{score}")]
+    rows = [(*(each[i] for each in shown), *(tried["params"][i].get(name) for name in names)) for i in best]
+    yield table(["stage", "rows", "score", *names], rows)
 
 
 def scores(model: Any, found: Any, store: Store) -> Iterable[str]:
@@ -99,7 +98,7 @@ def scores(model: Any, found: Any, store: Store) -> Iterable[str]:
         "unlabelled_rows": "Rows without",
     }
     yield heading("How good it is")
-    yield f"<p>On the rows of <code>{safe(store.name)}</code>.</p>"
+    yield f"<p>Scored on <code>{safe(store.name)}</code>.</p>"
     left = getattr(model, "loo_score_", None)
     by_group = " by groups" if hasattr(model, "loo_group_scores_") else ""
     rows = [] if left is None else [(f"Score of the training rows, left out{by_group}", left)]

@@ -35,15 +35,15 @@ def baseline_bytes(warm_up: Callable[[], object]) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-_first_baseline: list[int] = []  # of this process, when it was first asked
+first_baseline: list[int] = []  # of this process, when it was first asked
 
 
 def facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, int, bool]:
     """Return this process's `baseline_bytes`, how much more that is than at first, and whether `TRIM` is set."""
     found = baseline_bytes(warm_up)
-    _first_baseline.append(found)
-    del _first_baseline[1:]
-    return found, max(0, found - _first_baseline[0]), bool(os.environ.get(TRIM))
+    first_baseline.append(found)
+    del first_baseline[1:]
+    return found, max(0, found - first_baseline[0]), bool(os.environ.get(TRIM))
 
 
 @cache

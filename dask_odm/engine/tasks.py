@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
+from dask_odm.engine import limits
 from dask_odm.linalg.threads import return_free_memory
 from dask_odm.typing import Array
 
@@ -134,7 +135,8 @@ class _Peaks:
     @contextmanager
     def watched(self, told: tuple[str, int, int, int] | None) -> Iterator[None]:
         """Log if the block takes more than was told: what for, its bytes, the most of its fit, the client's process."""
-        if told is None or told[3] == os.getpid() or not _STATUS.exists():  # the client takes memory itself
+        # the client takes memory itself, and a worker that began during a fit loads what others had loaded before
+        if told is None or told[3] == os.getpid() or not limits.first_baseline or not _STATUS.exists():
             yield
             return
         what, own, most, _ = told

@@ -76,7 +76,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """
         return self._answered(X, "decision_function")
 
-    def predict(self, X: Any, *, decode: bool = False) -> Any:
+    def predict(self, X: Any, *, decode: bool | None = None) -> Any:
         """Return the class label of every row, in the form of `decision_function`.
 
         A DataArray is named "y", and a map of a cube "prediction".
@@ -85,8 +85,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         ----------
         X : rows of shape (n, d), or a cube
             As `decision_function` takes them.
-        decode : bool, default=False
-            For a cube, return labels instead of codes, and NaN or None for rows that miss a feature.
+        decode : bool or None, default=None
+            For a cube, return labels instead of codes, and NaN or None for rows that miss a feature. None: of a cube
+            whose rows have one dimension, as a table's, unless labels are their own codes.
 
         Returns
         -------
@@ -102,14 +103,16 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         labels = self._labels(self._resolve(X))
         return kind_of(X, None, self).like(X, labels, "y", self, self.classes_ if self._has_labels else None)
 
-    def _map_of_classes(self, cube: Any, decode: bool) -> Any:
+    def _map_of_classes(self, cube: Any, decode: bool | None) -> Any:
         """Return the predicted classes of a cube, as codes or as they are."""
         from dask_odm.data.cubes.codes import decoded
 
         if self._has_labels:
             format_ = AnswerFormat(np.dtype(np.int8), -1, len(self.classes_))
             return self._mapped(cube, format_, "prediction", labels_block, np.int8, classes=self._class_coordinate)
-        codes = None if decode else self._codes
+        codes = self._codes
+        if decode or (decode is None and len(cube.dimensions) == 1 and not np.array_equal(codes.values, self.classes_)):
+            codes = None
         values, fill = decoded(self.classes_) if codes is None else (codes.values, codes.fill)
         found = self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
         return found if codes is None else found.assign_attrs(codes.attributes)

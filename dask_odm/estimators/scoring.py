@@ -152,7 +152,11 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
     for name, scorer in scorers.items():
         with warnings.catch_warnings():  # of scores that are not defined, about which the error below is
             warnings.simplefilter("ignore")
-            score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
+            try:
+                score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
+            except InputError as error:
+                other = f"; for more than two classes, take {name + '_ovr'!r}" if "multi_class" in str(error) else ""
+                raise InputError(f"scoring {name!r}: {error}{other}") from error
         if not np.isfinite(score):
             raise InputError(
                 f"scoring {name!r} is {score} for {len(y)} rows {needs}; use fewer folds, or another score."

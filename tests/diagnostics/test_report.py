@@ -115,10 +115,12 @@ def test_what_a_search_tried(store, tmp_path):
     assert "Search" in page.headings
     assert numbers(page, "Nested score", 1)[0] == pytest.approx(model.nested_score_, abs=1e-4)
     best = page.cells.index("Nested score") + 2
-    shown = [float(page.cells[best + at].replace(",", "")) for at in (0, 1, 4)]  # between them kernel and scale
-    assert shown == pytest.approx([model.best_score_, 300, model.best_params_["gamma"]], rel=1e-3)
-    assert page.cells[best + 2 : best + 4] == [model.best_params_["kernel"], model.best_params_["scale"]]
-    assert f"of {len(model.cv_results_['params'])} trials" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    shown = [float(page.cells[best + at].replace(",", "")) for at in (0, 1, 2, 5)]  # between them kernel and scale
+    stage, gamma = model.cv_results_["iter"][model.best_index_], model.best_params_["gamma"]
+    assert shown == pytest.approx([stage, 300, model.best_score_, gamma], rel=1e-3)
+    assert page.cells[best + 3 : best + 5] == [model.best_params_["kernel"], model.best_params_["scale"]]
+    said = f"of {len(model.cv_results_['params'])} trials, those of the last stage first, then by the logistic loss"
+    assert said in (tmp_path / "report.html").read_text(encoding="utf-8")
     model.save(tmp_path / "m.zarr")
     page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
     assert numbers(page, "gamma", 1)[0] == pytest.approx(model.best_params_["gamma"], rel=1e-3)

@@ -272,7 +272,7 @@ def test_advice_names_only_what_there_is(case, expected):
 
 
 def test_a_worker_tells_what_earlier_work_has_left(monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.limits._first_baseline", [])
+    monkeypatch.setattr("dask_odm.engine.limits.first_baseline", [])
     first, left, _ = facts_of_worker(lambda: None)
     kept = np.ones(50 << 17)  # 50 MiB
     later, grown, _ = facts_of_worker(lambda: None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import round_jobs as jobs
+from dask_odm.engine import tasks
 from dask_odm.engine.tasks import aligned, read_only, worker_task
 
 
@@ -35,6 +38,17 @@ def test_tasks_multiply_unaligned_arrays_to_the_same_bits():
         differ += product.__wrapped__(*odd).tobytes() != expected.tobytes()
     if not differ:
         pytest.skip("this NumPy multiplies unaligned arrays in the same order")
+
+
+@pytest.mark.parametrize("baseline", [[1], []])
+def test_memory_is_compared_where_it_was_asked_for_before_the_fit(baseline, monkeypatch, caplog):
+    monkeypatch.setattr("dask_odm.engine.limits.first_baseline", baseline)  # none of a worker in a killed one's place
+    monkeypatch.setattr(tasks, "_STATUS", Path(__file__))
+    resident = iter([(0, 0), (0, 200 << 20)])
+    monkeypatch.setattr(tasks, "_resident", lambda: next(resident))
+    with tasks._Peaks().watched(("It", 100 << 20, 100 << 20, -1)):
+        pass
+    assert ["It took 200.00 MiB of memory" in each for each in caplog.messages] == [True] * len(baseline)
 
 
 def test_aligned_leaves_all_else_as_it_is():

@@ -26,6 +26,7 @@ from dask_odm.data.cubes.maps import map_bytes
 from dask_odm.errors import InputError
 from estimators.odm_models import SETTINGS
 from small_cubes import BANDS, TIMES, PlainRows, classes, labels_of, places, plain_rows, scene, values
+from small_problems import blobs
 from traced import traced
 
 
@@ -243,6 +244,17 @@ def test_points_along_one_dimension_and_by_name():
     np.testing.assert_array_equal(found.dual_coef_, expected.dual_coef_)
     with pytest.raises(InputError, match="1 of 5 points are outside X along 'station', the first at z"):
         found.fit(cube, table.replace("h", "z"))
+
+
+@pytest.mark.parametrize("classes", [["cold", "hot"], [1, 2]])
+def test_rows_along_one_dimension_have_labels_as_they_were(classes):
+    table = xr.Dataset({name: ("row", column) for name, column in zip("ab", blobs(40, 2, seed=1)[0].T, strict=True)})
+    labels = table.a.copy(data=np.array(classes)[(table.a.values > 0).astype(int)])
+    for rows in (table, table.chunk(row=10)):
+        found = ODMClassifier(**SETTINGS).fit(rows, labels).predict(rows)
+        assert found.dims == ("row",)
+        assert float((found == labels).mean()) > 0.9
+        assert ODMClassifier(**SETTINGS).fit(rows, labels).predict(rows, decode=False).dtype.kind in "iu"
 
 
 def test_labels_and_weights_by_the_name_of_a_variable():

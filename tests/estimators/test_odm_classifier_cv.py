@@ -89,6 +89,8 @@ def test_results_are_as_scikit_learn_has_them(model):
     assert set(results["iter"]) == {0, 1, 3}
     assert set(results["param_gamma"]) <= {0.1, 1.0, 10.0}
     np.testing.assert_allclose(results["param_lam"][:2], [100.0, 1e3])
+    with pytest.raises(AttributeError, match="the search itself is the fitted model"):
+        _ = model.best_estimator_
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

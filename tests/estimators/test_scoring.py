@@ -31,6 +31,12 @@ def uneven():
     return X[keep], np.where(y[keep] > 0, "ill", "well")
 
 
+def test_a_score_of_two_classes_says_which_one_takes_more():
+    X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat(["a", "b", "c"], 10)
+    with pytest.raises(InputError, match=r"^scoring 'roc_auc': .*; for more than two classes, take 'roc_auc_ovr'$"):
+        ODMClassifier(loo=True).fit(X, y).loo_score("roc_auc")
+
+
 def test_scores_in_folds_are_those_of_refits(uneven):
     X, y = uneven
     cv = StratifiedKFold(4, shuffle=True, random_state=0)

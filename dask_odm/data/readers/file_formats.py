@@ -16,7 +16,7 @@ from dask_odm.errors import InputError
 
 _PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
 _LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + rb")*\s*(#.*)?")
-_JSON_LINE = re.compile(rb"(?s)\s*\{.*")
+_JSON_LINE = re.compile(rb"(?s)\s*(\{.*|\[\s*(\{.*)?)")  # an array of objects, too, which is refused
 _CSV_LINE = re.compile(rb"(?s).*[,;\t|].*")
 _COLUMNS = ("label", "weight", "drop", "text")  # options that name columns
 

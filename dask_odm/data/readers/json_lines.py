@@ -66,12 +66,15 @@ def _record(where: str, line: bytes) -> dict[str, Any]:
     """Return the object that a line holds; raise InputError if it holds none."""
     try:
         record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError(shown(line))
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not UTF-8 text; convert the file.") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not a JSON object ({error}); each line must hold one.") from error
-    if not isinstance(record, dict):
-        raise InputError(f"{where}: not a JSON object but {shown(line)}; each line must hold one.")
+        raise InputError(
+            f"{where}: not a JSON object ({error}); each line must hold one. Of an array, pass the frame of "
+            "pandas.read_json(path)."
+        ) from error
     return record
 
 

@@ -396,5 +396,5 @@ def _texts(where: str, names: Sequence[Any] | None) -> tuple[str, ...] | None:
     texts = tuple(map(str, names))
     if len(set(texts)) < len(texts):
         twice = next(name for name, times in Counter(texts).items() if times > 1)
-        raise InputError(f"{where}: two columns are named {twice[:60]!r}.")
+        raise InputError(f"{where}: two columns are named {twice[:60]!r}; give each a name of its own.")
     return texts

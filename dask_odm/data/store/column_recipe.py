@@ -160,7 +160,7 @@ class ColumnRecipe:
         require_columns(needed, names, where)
         twice = next((name for name in needed if names.count(name) > 1), None)
         if twice is not None:
-            raise InputError(f"{where}: two columns are named {quoted(twice)}.")
+            raise InputError(f"{where}: two columns are named {quoted(twice)}; give each a name of its own.")
         at = {name: i for i, name in enumerate(names)}
         return [at.get(name, -1) for name in self.names]
 

@@ -96,7 +96,7 @@ def surveyed_rows(frame: pd.DataFrame, dtype: str | None) -> tuple[Array, Column
     names = tuple(map(str, frame.columns))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"X: two columns are named {quoted(twice)}.")
+        raise InputError(f"X: two columns are named {quoted(twice)}; give each a name of its own.")
     others = _without_numbers(frame)  # words or spans of time, which may be numbers
     survey = Survey(names)
     table, place = PandasTable(frame), "X, row {}".format

@@ -138,6 +138,11 @@ class SearchParameters(LeftOutScores):
     refit: str | None = None
     budget: str = "default"
 
+    @property
+    def best_estimator_(self) -> Any:
+        """What scikit-learn's searches have, which does not exist: the search itself is the model."""
+        raise AttributeError("the search itself is the fitted model; best_params_ are its settings. Use it as it is.")
+
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
         groups = more.get("groups")
         kernels = self._kernels()

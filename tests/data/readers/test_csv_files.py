@@ -73,7 +73,7 @@ CSV_ERRORS = [
     ),
     ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", r"column 'p' .*, column 't' \('e' .*\) and 2 more columns hold no numbers"),
     ("1,2,a\n3,True,b\n", r"column 1 \('True' in line 2\) holds no numbers"),
-    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break"),
+    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break. Pass the frame of pandas.read_csv"),
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
     ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
     ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
@@ -81,7 +81,7 @@ CSV_ERRORS = [
     ("1,2,a\n3\xad,4,b\n", r"column 0 \('3.*' in line 2\) holds no numbers"),
     (b"1,2,a\n3,4,\xff\n", "line 2: not UTF-8"),
     ("1,2\x00,a\n", r"column 1 \('2.x00' in line 1\) holds no numbers"),
-    ("a,a,y\n1,2,3\n", "line 1: two columns are named 'a'"),
+    ("a,a,y\n1,2,3\n", "line 1: two columns are named 'a'; give each a name"),
     (",a,y\n0,2,3\n", "line 1: column 0 has no name; if it is a row number"),
     # dialects that are not clear
     ("l;w;kind\n1,500;2,250;a\n2;3,250;b\n", rf"column 'l' \('1,500' in .* hold no numbers; {COMMA}"),

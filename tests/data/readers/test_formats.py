@@ -119,6 +119,9 @@ def test_text_of_two_bytes_a_letter_is_refused(tmp_path):
         ("a9a.t", b"\n+1 3:1 # x\n", "libsvm"),
         ("data.txt", b"1,2,3\n", "csv"),
         ("data.txt", b"a\tb\tc\n", "csv"),
+        ("data.json", b'[{"a": 1, "y": 0}]\n', "jsonl"),  # an array, which is refused as such
+        ("data.json", b"[\n", "jsonl"),
+        ("data.txt", b"[1],2\n", "csv"),
         ("x.SVM.XZ", b"", "libsvm"),
         ("x.csv.gz", b"", "csv"),
         ("x.tsv", b"", "csv"),

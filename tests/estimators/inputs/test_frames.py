@@ -152,7 +152,7 @@ def test_what_a_model_of_a_table_reads_in_another_form(of_table, which):
 def test_tables_that_are_none(of_table):
     for X, message in (
         (TABLE.drop(columns=["size", "at"]), "^X has no columns 'size', 'at', of which the model learned"),
-        (pd.concat([TABLE, TABLE[["size"]]], axis=1), "^X: two columns are named 'size'"),
+        (pd.concat([TABLE, TABLE[["size"]]], axis=1), "^X: two columns are named 'size'; give each"),
         (TABLE.iloc[:0], "0 sample"),
         (np.zeros((2, 2, 5)), r"^X has shape \(2, 2, 5\), but the model learned from 5 columns"),
     ):

@@ -187,7 +187,7 @@ def test_rows_that_a_metric_knows_do_not_judge_it():
 
 
 def test_landmarks_for_smooth_classes():
-    assert chosen(with_landmarks(200, narrow(gamma=0.1)), *noisy(4000, 3))[0] == "landmark"
+    assert chosen(with_landmarks(200, narrow(gamma=0.1)), *noisy(4000, 7))[0] == "landmark", "right on 1.5 % more rows"
 
 
 @pytest.mark.parametrize(
