@@ -109,10 +109,9 @@ class StoreEstimator(NotebookCard, Predictor):
             a missing feature, are left out.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,) or (n, n_targets), or str or int
             Labels of any type, or real targets, several of which are columns, or of xarray a dimension "target" or
-            "class"; or the name of the column of a frame X that has them, or a list of names, or its place if the
-            columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a frame
-            of points: columns named like dimensions are the coordinates of the points, and the other column has their
-            labels.
+            "class"; or the name of the column of a frame X that has them, or of several, or its place if columns have
+            other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a frame of points:
+            columns named like dimensions are the coordinates of the points, and the other column has their labels.
         sample_weight : array-like of shape (n,), str, int or None
             Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. A class of which all rows are
             dropped has no machine; it stays in ``classes_``, and is never predicted. For a frame, it may be the name

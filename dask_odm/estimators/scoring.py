@@ -152,11 +152,7 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
     for name, scorer in scorers.items():
         with warnings.catch_warnings():  # of scores that are not defined, about which the error below is
             warnings.simplefilter("ignore")
-            try:
-                score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
-            except InputError as error:
-                other = f"; for more than two classes, take {name + '_ovr'!r}" if "multi_class" in str(error) else ""
-                raise InputError(f"scoring {name!r}: {error}{other}") from error
+            score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
         if not np.isfinite(score):
             raise InputError(
                 f"scoring {name!r} is {score} for {len(y)} rows {needs}; use fewer folds, or another score."
@@ -236,8 +232,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
             Score, probabilities and intervals follow from these values. If the rows of a group resemble each other, as
             neighbouring pixels do, leaving out single rows makes the model look better than it is: leave out blocks of
             a scene (`spatial_blocks`). A splitter as ``cv`` such as scikit-learn's `GroupKFold` gets the groups. For a
-            cube, a DataArray over some or all dimensions of the rows, or the name of a variable; for a frame, the name
-            of a column may be given, which is then no feature.
+            cube, a DataArray over some or all dimensions of the rows, or the name of a variable, in a frame a column.
 
         Raises
         ------

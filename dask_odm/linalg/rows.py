@@ -53,11 +53,16 @@ def numbers_of_objects(X: Any) -> Array:
             X = np.where(np.frompyfunc(is_missing, 1, 1)(X).astype(bool), np.nan, X)
         return X.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"in a block of rows, {no_numbers(str(error))}") from error
+        raise InputError(f"in a block of rows, {with_way_out(str(error))}") from error
 
 
-def no_numbers(said: str) -> str:
-    """Return what Python ``said`` of something that is no number, with the way out; a text that it ends in is cut."""
+def with_way_out(said: str) -> str:
+    """Return what Python or scikit-learn said of rows or labels, with the way out; a text that it ends in is cut."""
+    if said.startswith("y should be a 1d array"):
+        both = "all at once by ODMRegressor, or columns of 0 and 1 by ODMClassifier"
+        return f"{said.rstrip('.')}: learn each column by a model of its own, or {both}."
+    if said.startswith("multi_class must be in"):
+        return f"{said}; of more than two classes, take 'roc_auc_ovr'"
     if not said.startswith("could not convert string to float"):
         return said
     cut = "…" if len(said) > 100 else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from dask_odm.learning.parameters import COUNT, SolverObject, with_parameters
@@ -44,4 +43,4 @@ class Metric(SolverObject):
 
     def __str__(self) -> str:
         """Return the kind and the size of what a search learned, for people."""
-        return repr(self) if self.values is None else f"{self.kind} ({' × '.join(map(str, np.shape(self.values)))})"
+        return repr(self) if self.values is None else f"{self.kind} of {len(self.values)} features"

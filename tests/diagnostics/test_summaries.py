@@ -76,8 +76,8 @@ def test_what_a_search_found():
     assert search_text(facts) == line
     assert search_text(search_facts(SimpleNamespace())) == ""
     metric = {"best_params": {"metric": Metric("full", values=np.eye(20).tolist()), "lam": 1.0}}
-    assert search_text(facts | metric).startswith("found metric=full (20 × 20), lam=1: ")
-    assert listing(metric) == "best params  metric full (20 × 20), lam 1"
+    assert search_text(facts | metric).startswith("found metric=full of 20 features, lam=1: ")
+    assert listing(metric) == "best params  metric full of 20 features, lam 1"
     del model.cv_results_  # as of a file
     assert set(search_facts(model)) == {"best_params", "best_score", "nested_score"}
 

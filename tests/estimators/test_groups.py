@@ -138,7 +138,7 @@ def test_a_search_finds_what_is_best_on_new_groups():
     [
         (ODMClassifier(loo=True), np.zeros(160), "two or more"),
         (ODMClassifier(loo=True), np.arange(159), r"shape \(160,\)"),
-        (ODMClassifier(loo=True), np.where(np.arange(160) == 3, np.nan, 1.0), "groups: missing .* row 3; name one"),
+        (ODMClassifier(loo=True), np.where(np.arange(160) == 3, np.nan, 1.0), "groups: missing .* row 3; give one"),
         (ODMClassifier(), np.arange(160), "set loo to True"),
         (ODMClassifierCV(), np.arange(159), r"shape \(160,\)"),
         (ODMClassifierCV(cv=4), np.arange(160), "GroupKFold"),

@@ -33,7 +33,7 @@ def uneven():
 
 def test_a_score_of_two_classes_says_which_one_takes_more():
     X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat(["a", "b", "c"], 10)
-    with pytest.raises(InputError, match=r"^scoring 'roc_auc': .*; for more than two classes, take 'roc_auc_ovr'$"):
+    with pytest.raises(InputError, match=r"^multi_class must be .*; of more than two classes, take 'roc_auc_ovr'$"):
         ODMClassifier(loo=True).fit(X, y).loo_score("roc_auc")
 
 

@@ -318,9 +318,8 @@ def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
                 "pass the frame."
             ) from error
         why = "a carriage return" if b"\r" in line.rstrip(b"\r\n") else shown(str(error))[1:-1]
-        raise InputError(
-            f"{path}, line {number}: {why}; a field may not hold a line break. Pass the frame of pandas.read_csv(path)."
-        ) from error
+        away = "a field may not hold a line break; pass pandas.read_csv(path)"
+        raise InputError(f"{path}, line {number}: {why}; {away}.") from error
     return [field.strip(_BLANK) for field in fields]
 
 

@@ -16,7 +16,7 @@ from pandas.api import types
 from dask_odm.data.store.layout import Label
 from dask_odm.data.store.statistics import as_numbers, is_text, not_text
 from dask_odm.errors import InputError
-from dask_odm.linalg.rows import unmasked
+from dask_odm.linalg.rows import unmasked, with_way_out
 from dask_odm.printing import quoted
 
 MAX_LABELS = np.iinfo(np.int16).max
@@ -58,7 +58,7 @@ class LabelEncoder:
         """
         if labels.ndim > 1:
             if not self._several:
-                raise InputError(one_column(labels.shape))
+                raise InputError(with_way_out(f"y should be a 1d array, got an array of shape {labels.shape} instead."))
             self.is_real = True
         if not self.is_real:
             codes = self._encode(labels, place)
@@ -125,14 +125,6 @@ class LabelEncoder:
             return ()
         labels = list(self._codes)
         return tuple(text_values(labels) if self._text else labels)
-
-
-def one_column(shape: tuple[int, ...]) -> str:
-    """Return what to do about a ``y`` of several columns where one is learned."""
-    return (
-        f"y should be a 1d array, got an array of shape {shape} instead: learn each column by a model of its own, or "
-        "all at once by ODMRegressor, or columns of 0 and 1 by ODMClassifier."
-    )
 
 
 def plain_labels(y: Any, what: str = "y") -> npt.NDArray[Any]:

@@ -25,14 +25,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from dask_odm.data.readers.labels import labels_of, one_column
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import filled, require_labels, rows_of, weights_of
-from dask_odm.linalg.rows import no_numbers
+from dask_odm.linalg.rows import with_way_out
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.model import Model
@@ -101,7 +101,7 @@ def input_errors() -> Iterator[None]:
         missing = "; a value is missing (pandas.NA): put a number in its place, or leave its row out."
         raise InputTypeError(f"{error}{missing if 'NAType' in str(error) else ''}") from error
     except ValueError as error:
-        raise InputError(no_numbers(str(error))) from error
+        raise InputError(with_way_out(str(error))) from error
 
 
 def as_input_error(validate: Callable[[], Any]) -> Any:
@@ -148,8 +148,6 @@ def validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
     if estimator._targets.needs_labels:
         y = labels_of(y)
         require_labels(y)
-        if has_columns(y) and not more.get("multi_output"):
-            raise InputError(one_column(y.shape))
         rows = rows_of(given.X)
         X, y = validate_data(reader, rows, y, **options)
     else:
@@ -283,10 +281,7 @@ def _held(labels: Any, what: str) -> Array:
     found: Array = as_input_error(lambda: labels_of(held, what))
     missing = np.flatnonzero(pd.isna(found))
     if found.ndim == 1 and len(missing):
-        raise InputError(
-            f"{what}: missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}; name one for each "
-            "row, or leave these rows out."
-        )
+        raise InputError(f"{what}: missing for {len(missing)} rows, first for row {missing[0]}; give one for each row.")
     return found
 
 

@@ -73,7 +73,7 @@ CSV_ERRORS = [
     ),
     ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", r"column 'p' .*, column 't' \('e' .*\) and 2 more columns hold no numbers"),
     ("1,2,a\n3,True,b\n", r"column 1 \('True' in line 2\) holds no numbers"),
-    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break. Pass the frame of pandas.read_csv"),
+    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break; pass pandas.read_csv"),
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
     ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
     ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
