@@ -6,10 +6,10 @@ All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -29,32 +29,13 @@ if TYPE_CHECKING:
 # Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 BLUE, ORANGE, GREEN, RED = COLOURS[:4]
-P = ParamSpec("P")
+_EVALUATED = "what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a"
 
 
 class PlottingUnavailableError(DaskODMError, ImportError):
     """Matplotlib, which is optional, is not installed."""
 
 
-def _draws(what: str, has: str) -> Callable[[Callable[P, Axes]], Callable[P, Axes]]:
-    """Let a plot raise InputError, which says ``what`` it draws, unless its first argument ``has`` that attribute."""
-
-    def checked(plot: Callable[P, Axes]) -> Callable[P, Axes]:
-        @wraps(plot)
-        def drawn(*args: P.args, **named: P.kwargs) -> Axes:
-            if args and not hasattr(args[0], has):
-                raise InputError(f"{plot.__name__} draws {what}. Got {type(args[0]).__name__} instead.")
-            return plot(*args, **named)
-
-        return drawn
-
-    return checked
-
-
-_OF_CLASSES = "what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a classifier"
-
-
-@_draws("margins y f(x), and θ: plot_margin_distribution(y * model.decision_function(X), model.theta)", "__len__")
 def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None = None, *, bins: int = 60) -> Axes:
     """Draw a histogram of margins with the band in which a row costs nothing.
 
@@ -75,6 +56,7 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
     InputError
         If there are no margins, one is not finite, or ``theta`` is out of its range.
     """
+    ax = _axes(ax, margins, "__len__", "margins y f(x), as of y * model.decision_function(X)")
     values = np.asarray(margins, dtype=np.float64)
     if values.ndim != 1 or not values.size:
         raise InputError(f"margins must be one-dimensional and not empty; got an array of shape {values.shape}.")
@@ -85,7 +67,6 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
             "The 'theta' parameter of plot_margin_distribution must be a float in the range [0.0, 1.0). "
             f"Got {theta!r} instead."
         )
-    ax = new_axes() if ax is None else ax
     ax.axvspan(1.0 - theta, 1.0 + theta, color=GREEN, alpha=0.2, label=f"free band, 1 ± {theta:g}")
     ax.hist(values, bins=bins, color=BLUE)
     wrong = f"{100.0 * (values < 0).mean():.3g} % misclassified"
@@ -113,10 +94,8 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
         If the model has no shards: it is another estimator, or not fitted.
     """
     model = model[-1] if isinstance(model, Pipeline) else model
-    weights = getattr(model, "shard_weights_", None)
-    if weights is None:
-        raise InputError(f"{type(model).__name__} has no shard_weights_: fit a MixingClassifier, and plot that.")
-    ax = new_axes() if ax is None else ax
+    ax = _axes(ax, model, "shard_weights_", "the shard_weights_ of a fitted MixingClassifier")
+    weights = model.shard_weights_
     shares = np.maximum(weights * weights.shape[1], least)
     bad = np.isin(np.arange(weights.shape[1]), [model.shards_.index(name) for name in model.suspects_])
     epochs = np.arange(1, len(shares) + 1)
@@ -132,7 +111,6 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     return ax
 
 
-@_draws(_OF_CLASSES, "roc")
 def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the ROC of a model for two classes, as `sklearn.metrics.RocCurveDisplay` does.
 
@@ -147,9 +125,9 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     InputError
         If there are not two classes, each with rows.
     """
+    ax = _axes(ax, evaluation, "roc", f"{_EVALUATED} classifier")
     if evaluation.roc is None or evaluation.roc.area is None:
         raise InputError("a ROC is one of two classes, each with rows.")
-    ax = new_axes() if ax is None else ax
     from sklearn.metrics import RocCurveDisplay
 
     false, true = evaluation.roc.curve()
@@ -159,7 +137,6 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@_draws(_OF_CLASSES, "confusion")
 def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the confusion matrix, with shares of the rows of each class, and for few classes also the counts.
 
@@ -174,13 +151,13 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     InputError
         If there are more than 1,000 classes.
     """
+    ax = _axes(ax, evaluation, "confusion", f"{_EVALUATED} classifier")
     classes = len(evaluation.classes)
     if classes > 1000:  # a cell is a pixel then
         raise InputError(f"a confusion of {classes:,} classes is too large for a plot; draw up to 1,000.")
     counts = evaluation.confusion[:classes]
     few = classes <= 12
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    ax = new_axes() if ax is None else ax
     from sklearn.metrics import ConfusionMatrixDisplay
 
     shown = ConfusionMatrixDisplay(shares, display_labels=ticks(evaluation.classes)).plot(
@@ -193,7 +170,6 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@_draws(_OF_CLASSES, "probabilities")
 def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the share of rows that belong to a class over its predicted probability. At best, both are equal.
 
@@ -211,10 +187,10 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     InputError
         If the model has no probabilities.
     """
+    ax = _axes(ax, evaluation, "probabilities", f"{_EVALUATED} classifier")
     counts = evaluation.probabilities
     if counts is None or not counts.weight:
         raise InputError("the model has no probabilities: fit it with loo=True.")
-    ax = new_axes() if ax is None else ax
     from sklearn.calibration import CalibrationDisplay
 
     said, found, _ = counts.reliability()
@@ -224,7 +200,6 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@_draws("what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a regressor", "points")
 def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool = False) -> Axes:
     """Draw targets over predictions of some rows, or residuals over them, as scikit-learn's `PredictionErrorDisplay`.
 
@@ -242,10 +217,10 @@ def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool 
     InputError
         If there are no rows.
     """
+    ax = _axes(ax, errors, "points", f"{_EVALUATED} regressor")
     y, predicted, _ = errors.points
     if not len(y):
         raise InputError("there are no rows with targets to draw.")
-    ax = new_axes() if ax is None else ax
     from sklearn.metrics import PredictionErrorDisplay
 
     kind = "residual_vs_predicted" if residuals else "actual_vs_predicted"
@@ -255,7 +230,6 @@ def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool 
     return ax
 
 
-@_draws("what dask_odm.learning_curve(model, X, y) returns", "twice")
 def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     """Draw leave-one-out scores over the number of training rows, and what score twice as many rows may give.
 
@@ -266,7 +240,7 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
     """
-    ax = new_axes() if ax is None else ax
+    ax = _axes(ax, curve, "twice", "what dask_odm.learning_curve(model, X, y) returns")
     ax.plot(curve.rows, curve.scores, "o-", color=BLUE, label="left-out rows")
     if np.isfinite(curve.twice):
         ends = [curve.rows[-1], 2 * curve.rows[-1]], [curve.scores[-1], curve.twice]
@@ -278,7 +252,6 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@_draws("what dask_odm.permutation_importance(model, X, y) returns", "feature_names")
 def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20) -> Axes:
     """Draw the importance of each feature, the largest first, with standard deviations over the repeats.
 
@@ -291,7 +264,7 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
     most : int, default=20
         Maximum number of features that are drawn.
     """
-    ax = new_axes() if ax is None else ax
+    ax = _axes(ax, found, "feature_names", "what dask_odm.permutation_importance(model, X, y) returns")
     order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]
     places = np.arange(len(order))  # names may look alike once they are cut
     ax.barh(places, found.importances_mean[order], xerr=found.importances_std[order], color=BLUE)
@@ -322,6 +295,13 @@ def draw(found: Any, folder: str) -> list[str]:
 def ticks(labels: Iterable[Any]) -> list[str]:
     """Return labels or names that leave room for the plot."""
     return [short(label, 24) for label in labels]
+
+
+def _axes(ax: Axes | None, found: Any, has: str, what: str) -> Any:
+    """Return ``ax``, or those of a new figure; raise InputError unless what is drawn ``has`` an attribute."""
+    if not hasattr(found, has):
+        raise InputError(f"this plot draws {what}. Got {type(found).__name__} instead.")
+    return new_axes() if ax is None else ax
 
 
 def new_axes() -> Any:
