@@ -110,7 +110,7 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
         assert "column 'first' is a feature of the model: --label" in run(*given, "first", status=2).stderr
     frame.iloc[0, 0] = 1e39
     frame.to_csv(missing, index=False)
-    assert run("predict", model, missing, "-", status=2).stderr.endswith("float32; ingest with --dtype float64.\n")
+    assert run("predict", model, missing, "-", status=2).stderr.endswith("float32; set --dtype float64.\n")
     frame.assign(word="x").to_csv(missing, index=False, header=False)  # and there is no label to choose
     line = run("predict", model, missing, "-", status=2).stderr
     assert "column 2 ('x' in line 1) holds no numbers; sparse rows, and those of a model of numbers" in line
