@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -58,8 +57,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
         with scratch_folder() as folder:
             whole = steps.pipeline(model) if steps else model
             target = "classes" if hasattr(model, "classes_") else "real"
-            columns, path = getattr(whole, "column_recipe_", None), os.path.join(folder, "rows.zarr")
-            written = ingest(store, path, target=target, columns=columns, dtype="float64", allow_large=True)
+            columns = getattr(whole, "column_recipe_", None)
+            written = ingest(store, f"{folder}/rows.zarr", target=target, columns=columns, dtype="float64")
             return evaluate(whole, written, keep_margins=keep_margins)
     given, store = store, stored(store)
     if store is None:

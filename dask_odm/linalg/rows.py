@@ -59,8 +59,7 @@ def numbers_of_objects(X: Any) -> Array:
 def with_way_out(said: str) -> str:
     """Return what Python or scikit-learn said of rows or labels, with the way out; a text that it ends in is cut."""
     if said.startswith("y should be a 1d array"):
-        both = "all at once by ODMRegressor, or columns of 0 and 1 by ODMClassifier"
-        return f"{said.rstrip('.')}: learn each column by a model of its own, or {both}."
+        return f"{said.rstrip('.')}: learn each column by its own model, or all by ODMRegressor (0/1: ODMClassifier)."
     if said.startswith("multi_class must be in"):
         return f"{said}; of more than two classes, take 'roc_auc_ovr'"
     if not said.startswith("could not convert string to float"):

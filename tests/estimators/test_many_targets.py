@@ -390,7 +390,7 @@ def test_estimators_of_one_target_refuse_several(rows, limit, tmp_path, monkeypa
     X, Y = rows
     store = store_of(tmp_path / "a.zarr", X, Y, real=True)
     for estimator in (ODMRegressorCV(), ODMClassifierCV()):
-        with pytest.raises(InputError, match=r"y should be a 1d array.*: learn each column by a model of its own"):
+        with pytest.raises(InputError, match=r"y should be a 1d array.*: learn each column by its own model"):
             estimator.fit(da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=(100, 3)))
         raises("Several labels per row", lambda estimator=estimator: estimator.fit(store))
     with pytest.raises(InputError, match="which must be 0 or 1"):

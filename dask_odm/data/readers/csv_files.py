@@ -318,8 +318,7 @@ def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
                 "pass the frame."
             ) from error
         why = "a carriage return" if b"\r" in line.rstrip(b"\r\n") else shown(str(error))[1:-1]
-        away = "a field may not hold a line break; pass pandas.read_csv(path)"
-        raise InputError(f"{path}, line {number}: {why}; {away}.") from error
+        raise InputError(f"{path}, line {number}: {why}; fields hold no line breaks; use pandas.read_csv.") from error
     return [field.strip(_BLANK) for field in fields]
 
 

@@ -71,8 +71,7 @@ def _record(where: str, line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not UTF-8 text; convert the file.") from error
     except (ValueError, RecursionError) as error:
-        away = "each line must hold one; of an array, pass pandas.read_json(path)"
-        raise InputError(f"{where}: not a JSON object ({error}); {away}.") from error
+        raise InputError(f"{where}: not a JSON object ({error}); each line holds one; use pandas.read_json.") from error
     return record
 
 

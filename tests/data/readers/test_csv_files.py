@@ -73,9 +73,9 @@ CSV_ERRORS = [
     ),
     ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", r"column 'p' .*, column 't' \('e' .*\) and 2 more columns hold no numbers"),
     ("1,2,a\n3,True,b\n", r"column 1 \('True' in line 2\) holds no numbers"),
-    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break; pass pandas.read_csv"),
-    ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
-    ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
+    ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*fields hold no line breaks; use pandas.read_csv"),
+    ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*fields hold no line breaks"),
+    ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*fields hold no line breaks"),
     ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
     ("1,2,a\n\x0c\n", "line 2: 1 field, but there are 3 columns"),
     ("1,2,a\n3\xad,4,b\n", r"column 0 \('3.*' in line 2\) holds no numbers"),
@@ -95,7 +95,7 @@ CSV_ERRORS = [
         '"a" "b"\n"1" 1 2\n"2" 2 3\n',
         r"line 1: a quotation mark within a field; .* pandas\.read_csv\(path, sep=\.\.\.\)",
     ),
-    ("a,b\r\n1,2\r3,4\r\n", "line 2: a carriage return; a field may not hold a line break"),
+    ("a,b\r\n1,2\r3,4\r\n", "line 2: a carriage return; fields hold no line breaks"),
 ]
 
 
