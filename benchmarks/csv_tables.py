@@ -175,13 +175,13 @@ def encode_frames(rows: int, runs: int) -> None:
     words = [f"w{levels}" for levels in LEVELS]
     for kind in ("str", "category"):
         held = frame.astype(dict.fromkeys(words, kind))
-        found = surveyed_rows(held)
+        found = surveyed_rows(held, "float32")
         assert found is not None
         recipe = found[1]
         ways = {
             "get_dummies": lambda held=held: pd.get_dummies(held, columns=words, dtype=np.float32),
             "get_dummies, bool": lambda held=held: pd.get_dummies(held, columns=words),
-            "surveyed_rows": lambda held=held: surveyed_rows(held),
+            "surveyed_rows": lambda held=held: surveyed_rows(held, "float32"),
             "rows_by": lambda held=held, recipe=recipe: rows_by(held, recipe),
         }
         seconds: dict[str, list[float]] = {way: [] for way in ways}

@@ -29,7 +29,7 @@ from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
 from dask_odm.methods.left_out import is_right
-from dask_odm.models.classes import codes_of, require_common
+from dask_odm.models.classes import codes_of, listed, require_common
 from dask_odm.models.intervals import ends
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
@@ -81,7 +81,7 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
         raise InputError(f"{store.name} has no labels to compare with.")
     _require_scores(model, store)
     labels = list(store.classes or ())
-    classes = model.classes_.tolist()
+    classes = listed(model.classes_)
     require_common(labels, classes, store.name)
     table = np.array([*codes_of(labels, classes), -1])
     unknown = np.flatnonzero(table[:-1] < 0)

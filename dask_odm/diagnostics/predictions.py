@@ -19,6 +19,7 @@ from dask_odm.data.store.records import check_target, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import blocks
 from dask_odm.errors import InputError, StoreError
+from dask_odm.models.classes import listed
 from dask_odm.typing import Array
 
 KIND = "prediction"
@@ -101,7 +102,7 @@ def write_predictions(
     else:
         name = _NAMES.get(what, "y") if named or what != "sets" else "interval"
         rows = {name: _stream(model, store, lazy, what)}
-        content = {"classes": model.classes_.tolist()} if named else {"targets": model._model.outputs}
+        content = {"classes": listed(model.classes_)} if named else {"targets": model._model.outputs}
         write_record(path, KIND, rows, content, overwrite=overwrite)
     return store.rows
 

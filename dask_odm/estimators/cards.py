@@ -10,6 +10,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from dask_odm.html import MOST_LINES, card, folded, table
+from dask_odm.models.classes import listed
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.printing import short
 
@@ -30,7 +31,7 @@ def documentation() -> str:
 def class_names(model: Any) -> list[Any]:
     """Return the classes of a fitted classifier, by the meanings that its labels came with if these were codes."""
     cube = model._schema.cube
-    return list(model._codes.meanings) if cube is not None and cube.words else model.classes_.tolist()
+    return list(model._codes.meanings) if cube is not None and cube.words else listed(model.classes_)
 
 
 def scored(model: Any, score: float) -> str:

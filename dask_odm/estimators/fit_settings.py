@@ -46,4 +46,7 @@ def _start(estimator: Any) -> dict[str, Any]:
     if not isinstance(model, KernelModel) or isinstance(model, PairModel) or not hasattr(estimator, "support_"):
         return {}
     tree = getattr(model, "tree", None)
-    return {"last": LastFit(estimator.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)}
+    last = LastFit(estimator.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)
+    if getattr(estimator, "multi_class", "") is None:
+        return {"last": last, "scheme": "ovo" if model.pairs else "ovr", "any_scheme": False}
+    return {"last": last}

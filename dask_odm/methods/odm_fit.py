@@ -122,6 +122,9 @@ class ODMFit:
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
                     f"{least:g} and {most:g}."
                 )
+        scheme = getattr(model, "multi_class", None)
+        of_classes = scheme or ("ovr" if model.kernel == "linear" or model.loo else "ovo")
+        more = {"scheme": of_classes, "any_scheme": scheme is None} | more
         return cls(
             run=run,
             kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0, run.marks),
@@ -132,8 +135,6 @@ class ODMFit:
             lams=lams,
             auto_lam=auto_lam,
             metric=getattr(model, "metric", None),
-            scheme=getattr(model, "multi_class", None) or ("ovr" if model.kernel == "linear" or model.loo else "ovo"),
-            any_scheme=getattr(model, "multi_class", None) is None,
             **more,
         )
 

@@ -125,8 +125,8 @@ class ODMFamily(Family[ODMFit]):
         """Return what "auto" takes of these data, before trials: exact pairs of many classes for landmarks, if quick.
 
         A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
+        ``fit`` is that of `in_pairs`.
         """
-        fit = _in_pairs(data, fit)
         if choice.solver == "landmark" and fit.has_pairs(data) and suits_pairs(data, fit) and are_quick(data, fit):
             name, why = "exact", f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
         elif choice.solver == "exact" and not fit.has_pairs(data) and _leaves_many(data, fit):
@@ -153,7 +153,7 @@ class ODMFamily(Family[ODMFit]):
         if data.n_targets > 1:
             return train_targets(choice, data, fit, self.joined_targets)
         if fit.word == "auto":
-            fit = _in_pairs(data, fit)
+            fit = in_pairs(data, fit)
             choice, fit = choose_by_trials(self.suited(choice, data, fit), data, fit)
         elif fit.word == "exact" and fit.loo and not fit.has_pairs(data) and len(data.class_weights) > 2:
             work = len(data.class_weights) * data.rows**3
@@ -298,7 +298,7 @@ def _leaves_many(data: TrainingData, fit: ODMFit) -> bool:
     return fit.loo and several and data.rows > AUTO.grouped_rows
 
 
-def _in_pairs(data: TrainingData, fit: F) -> F:
+def in_pairs(data: TrainingData, fit: F) -> F:
     """Return the settings with pairs of many classes where rows are left out of these much sooner than of all."""
     if fit.scheme == "ovo" or not fit.any_scheme or fit.groups is not None or not _leaves_many(data, fit):
         return fit

@@ -45,7 +45,8 @@ def listed(labels: Array) -> list[Any]:
     """Return labels (n,) as Python's values; dates and spans, which `tolist` may make numbers, as words of one unit."""
     if labels.dtype.kind not in "mM":
         return list(labels.tolist())
-    words = labels.astype(f"{labels.dtype.kind}8[ns]").astype(str)
+    is_date = labels.dtype.kind == "M"
+    words = np.datetime_as_string(labels, unit="auto") if is_date else labels.astype("m8[ns]").astype(str)
     return [None if missing else word for word, missing in zip(words.tolist(), np.isnat(labels), strict=True)]
 
 

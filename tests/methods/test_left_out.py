@@ -108,7 +108,7 @@ def test_votes_of_left_out_rows_are_those_of_refits(settings):
     assert model.loo_score_ == model.loo_score() < model.score(X, y, weight)
 
 
-def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeypatch, caplog):
+def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeypatch, caplog, tmp_path):
     """Cubes of all rows, for each class, would take minutes: who names the solver is told."""
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 3
     monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(grouped_rows=80, leaving_work=3 * 90**3 - 1))
@@ -117,8 +117,10 @@ def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeyp
         model = ODMClassifier(loo=True, random_state=0, **settings).fit(X, y)
         return model.history_[0]["solver"] == "exact", model._model.pairs
 
-    assert learned() == (True, 3)
+    assert learned() == learned(checkpoint=tmp_path / "c") == (True, 3)
     assert learned(multi_class="ovr") == (False, 0)
+    grown = ODMClassifier(loo=True, warm_start=True, random_state=0).fit(X[:60], y[:60])
+    assert not grown.fit(X, y)._model.pairs, "as it began"
     assert "leaves 90 rows out of 3 machines" not in caplog.text
     assert learned(multi_class="ovr", solver="exact") == (True, 0)
     assert "leaves 90 rows out of 3 machines" in caplog.text

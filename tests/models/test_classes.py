@@ -106,6 +106,9 @@ def test_dates_and_spans_are_labels_in_any_unit_and_in_files(of_fit, tmp_path):
     expected = (model.predict(X) == times).mean()
     assert [each.score(X, times) for each in (model, loaded)] == [expected] * 2
     assert model.calibrate(X, times).calibration_rows_ == len(Y)
+    if times.dtype.kind == "M":
+        words = "2020-01-01", "2021-01-01"
+        assert model.score(X, np.where(Y, *words)) == evaluate(loaded, (X, np.where(Y, *words))).accuracy == expected
 
 
 def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):

@@ -249,8 +249,10 @@ class _Facts:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Origin and unit of what medians are rounded in: seconds of a date are too many for float32."""
-        return float(self._least) if self.rounded.lost else 0.0, DAY if self.kind == "date" else 1.0
+        """Origin and unit of medians in float32, for which seconds of a date are too many, and 1e39 too large."""
+        largest = max(abs(self._least), abs(self._most))
+        unit = DAY if self.kind == "date" else max(1.0, largest / 2.0**126) if largest < np.inf else 1.0
+        return float(self._least) if self.rounded.lost else 0.0, unit
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""

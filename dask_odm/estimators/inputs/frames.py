@@ -185,8 +185,10 @@ def refuse_labels_inside(X: Any, frame: str = "frame") -> None:
 
 def labels_by_name(X: Any, y: Any) -> tuple[Any, Any]:
     """Split ``y`` off the frame ``X`` if it is a column's name or number, see `column_by_name`, or a list of names."""
-    if isinstance(y, list) and is_frame(X) and len({*map(str, y)} & {*X.columns}) == len(y) > 1:
-        return X.drop(columns=y), X[y]
+    if isinstance(y, list) and is_frame(X) and len({*map(str, y)} & {*X.columns}) == len(y) > 0:
+        if len(y) > 1:
+            return X.drop(columns=y), X[y]
+        y = y[0]
     if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
         return column_by_name(X, y if isinstance(y, str) else int(y), "y")
     return X, y

@@ -41,7 +41,7 @@ from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.metric import learn_metric
 from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, suits_narrow_cells
+from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, in_pairs, suits_narrow_cells
 from dask_odm.methods.search.climb import (
     BUDGETS,
     COARSE,
@@ -313,6 +313,7 @@ class _Trials(SampleTrials):
 
     def _suited(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
         choice, fit = self._chosen(setting)
+        fit = in_pairs(self._data, fit)
         return ODM.suited(choice, self._data, fit), fit
 
     @property

@@ -60,7 +60,9 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     made_dense = issparse(data.X) and not data.stays_sparse
     if made_dense and data.rows * data.features * data.dtype.itemsize > AUTO.dense_bytes:
         return False
-    if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
+    if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed"):
+        return False
+    if fit.run.checkpoint is not None and not fit.loo:  # with ``loo``, machines learn one by one
         return False
     return _sizes(data)[1] <= AUTO.pair_rows
 
@@ -74,7 +76,12 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
         return None
     assert isinstance(data, MemoryData)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows", advice)
+    data.cluster.require(
+        _needed(data, fit, data.cluster.threads),
+        1,
+        f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows",
+        advice,
+    )
     given = data
     data = data if data.stays_sparse or not issparse(data.X) else replace(data, X=data.X.toarray())
     data = data.merged()
@@ -110,14 +117,14 @@ def _sizes(data: MemoryData) -> tuple[list[int], int]:
     return counts, sum(sorted(counts)[-2:])
 
 
-def _needed(data: MemoryData, fit: ODMFit) -> int:
-    """Return the bytes of the kernel matrices and the model."""
+def _needed(data: MemoryData, fit: ODMFit, threads: int) -> int:
+    """Return the bytes of the kernel matrices and the model, and of pairs that ``threads`` go on with by Newton."""
     counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.row_width
     coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
     pairs = SOLUTION_BYTES * len(counts) * (len(counts) - 1) // 2
-    newton = data.cluster.threads * 4 * 8 * largest**2  # of a pair that goes on by it
+    newton = threads * 4 * 8 * largest**2
     if fit.loo:  # machines one by one, each with a value, a class and a weight of all rows, which are then joined
         coefficients = 8 * 8 * data.row_numbers[0] * len(counts) * (len(counts) - 1) // 2
     return own + newton + rows + coefficients + pairs
@@ -126,8 +133,10 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
-    room = AUTO.pairs_bytes if fit.run.memory_limit is None else min(AUTO.pairs_bytes, data.cluster.memory)
-    return _needed(data, fit) <= room and data.rows**2 * (data.row_width + 16) // 2 <= AUTO.pairs_work
+    room, threads = AUTO.pairs_bytes, 1  # so that what is learned does not depend on the number of cores
+    if fit.run.memory_limit is not None:
+        room, threads = min(room, data.cluster.memory), data.cluster.threads
+    return _needed(data, fit, threads) <= room and data.rows**2 * (data.row_width + 16) // 2 <= AUTO.pairs_work
 
 
 class _Pairs:

@@ -170,6 +170,7 @@ WIDTHS = {  # a column beside a word, the dtype of the fit, and that of the feat
     "seconds as words": (CLOSE.astype(str), None, "float64"),
     "seconds, narrowed": (CLOSE, "float32", "float32"),
     "numbers beyond float32": (CLOSE * 1e30, None, "float64"),
+    "a median beyond float32": ((np.arange(80) * 37 % 80 - 10) * 2e37, None, "float64"),
     "asked for": (np.arange(80), "float64", "float64"),
     "an identifier": (np.arange(80) * 10**9 + 7, None, "float32"),
     "years": (np.arange(80) % 3 + 2_000_000, None, "float32"),
@@ -424,6 +425,7 @@ def test_y_names_several_columns_and_groups_one(frame, rows, backend):
     model = ODMRegressor().fit(whole, several)
     assert model.feature_names_in_.tolist() == list(frame.columns)
     assert model.score(whole, several) == ODMRegressor().fit(frame, values).score(frame, values)
+    assert ODMRegressor().fit(whole, ["u"]).feature_names_in_.tolist() == [*frame.columns, "v"]
     parts = np.arange(len(values)) // 5
     named = ODMClassifier(loo=True).fit(BACKENDS[backend](frame.assign(part=parts)), rows[1], groups="part")
     assert named.feature_names_in_.tolist() == list(frame.columns)
