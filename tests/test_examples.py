@@ -140,7 +140,7 @@ def events(of: SimpleNamespace) -> None:
     assert (of.values[~of.is_signal] > of.cut).mean() == pytest.approx(0.01, abs=0.004)
     for values in (of.values, of.linear.decision_function(of.X_new)):  # the two curves at 1 %
         passes = (values[of.is_signal] > np.quantile(values[~of.is_signal], 0.99)).mean()
-        assert passes == pytest.approx(0.2, abs=0.03)
+        assert passes == pytest.approx(0.22, abs=0.02)
 
 
 def text_collection(of: SimpleNamespace) -> None:
