@@ -411,6 +411,7 @@ def test_the_exact_solver_tries_what_few_landmarks_cannot_follow(monkeypatch, tm
     assert found.score(rows[600:], codes[600:]) > before.score(rows[600:], codes[600:]) + 0.1
     results = found.cv_results_
     assert set(results["iter"]) == {0, 1, 4}
+    assert set(results["n_resources"][results["iter"] == 4]) == {400}
     assert found.best_score_ == results["mean_test_score"][found.best_index_]
     late = np.argmax(results["iter"] == 4) + 2
     stop = stop_at(1, lambda event: isinstance(event, Progress) and event.phase == "search" and event.done >= late)

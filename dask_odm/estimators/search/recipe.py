@@ -35,7 +35,7 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells.choosing import right_of
+from dask_odm.methods.cells.choosing import learned_rows, right_of
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.metric import learn_metric
@@ -214,7 +214,9 @@ class _Trials(SampleTrials):
         return self._data if self._in_cells else super()._all_alike
 
     def rows(self, stage: int) -> int:
-        return self._data.labelled_rows if stage == LEARNED or (stage == WHOLE and self._many) else super().rows(stage)
+        if stage == LEARNED:
+            return learned_rows(self._data, apart=self._end.solver != "cells")
+        return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == LEARNED or (stage == WHOLE and self._many):

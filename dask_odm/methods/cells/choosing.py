@@ -80,6 +80,12 @@ def right_of(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, known: Any
     return Context().run(trial.right, choice, 1.0)[0], trial.shares
 
 
+def learned_rows(data: TrainingData, *, apart: bool) -> int:
+    """Return how many rows of a sample a trial learns: a third, or two thirds ``apart`` from those that judge."""
+    most = min(TUNING.rows[1] if apart else AUTO.trial_rows, sample_rows(data), data.rows)
+    return most - most // AUTO.trial_part if apart else most // AUTO.trial_part
+
+
 class _Trial:
     """A third of a sample of the rows, from which solvers learn, and the others, which they predict.
 

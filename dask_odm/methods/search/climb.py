@@ -244,8 +244,7 @@ class Search:
                 if any(self.goes_on(axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)
-        report(Progress("search", len(self._trials), len(self._trials), "settings"))
-        return self._state()
+        return self._ended()
 
     @property
     def best(self) -> int:
@@ -277,6 +276,10 @@ class Search:
         for axis in () if in_cells else ("gamma", "share"):
             at = self._best(LEARNED)
             self._try_along(LEARNED, self.axes.along(at, axis)[: getattr(at, axis)][::-1])
+        return self._ended()
+
+    def _ended(self) -> SearchState:
+        report(Progress("search", len(self._trials), len(self._trials), "settings"))
         return self._state()
 
     def _starts(self) -> list[SearchPoint]:
