@@ -76,12 +76,9 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
         return None
     assert isinstance(data, MemoryData)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(
-        _needed(data, fit, data.cluster.threads),
-        1,
-        f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows",
-        advice,
-    )
+    needed, largest = _needed(data, fit), _sizes(data)[1]
+    data.cluster.require(needed, 1, f"The kernel matrices of pairs of up to {largest} rows", advice)
+    going_on = 1 + min(CPU_COUNT - 1, max(0, data.cluster.memory - needed) // _newton_bytes(largest))  # threads
     given = data
     data = data if data.stays_sparse or not issparse(data.X) else replace(data, X=data.X.toarray())
     data = data.merged()
@@ -98,7 +95,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
         found = dict(zip(every, run_threads(work.descended, every, CPU_COUNT), strict=True))
         short = [pair for pair, solution in found.items() if not solution.converged]
         groups = [{pair: found[pair] for pair in each} for _, each in groupby(short, key=itemgetter(0))]
-        ended = [each for group in run_threads(work.ended, groups, CPU_COUNT) for each in group]
+        ended = [each for group in run_threads(work.ended, groups, going_on) for each in group]
         found |= {pair: solution for pair, (solution, _) in zip(short, ended, strict=True)}
         for record in chain.from_iterable(solution.history for solution in found.values()):
             report_step(record)
@@ -117,26 +114,28 @@ def _sizes(data: MemoryData) -> tuple[list[int], int]:
     return counts, sum(sorted(counts)[-2:])
 
 
-def _needed(data: MemoryData, fit: ODMFit, threads: int) -> int:
-    """Return the bytes of the kernel matrices and the model, and of pairs that ``threads`` go on with by Newton."""
+def _newton_bytes(rows: int) -> int:
+    """Return the bytes of a pair that goes on by Newton's method."""
+    return 4 * 8 * rows**2
+
+
+def _needed(data: MemoryData, fit: ODMFit) -> int:
+    """Return the bytes of the kernel matrices and the model, and of one pair that goes on."""
     counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.row_width
     coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
     pairs = SOLUTION_BYTES * len(counts) * (len(counts) - 1) // 2
-    newton = threads * 4 * 8 * largest**2
     if fit.loo:  # machines one by one, each with a value, a class and a weight of all rows, which are then joined
         coefficients = 8 * 8 * data.row_numbers[0] * len(counts) * (len(counts) - 1) // 2
-    return own + newton + rows + coefficients + pairs
+    return own + _newton_bytes(largest) + rows + coefficients + pairs
 
 
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
-    room, threads = AUTO.pairs_bytes, 1  # so that what is learned does not depend on the number of cores
-    if fit.run.memory_limit is not None:
-        room, threads = min(room, data.cluster.memory), data.cluster.threads
-    return _needed(data, fit, threads) <= room and data.rows**2 * (data.row_width + 16) // 2 <= AUTO.pairs_work
+    room = AUTO.pairs_bytes if fit.run.memory_limit is None else min(AUTO.pairs_bytes, data.cluster.memory)
+    return _needed(data, fit) <= room and data.rows**2 * (data.row_width + 16) // 2 <= AUTO.pairs_work
 
 
 class _Pairs:
