@@ -141,16 +141,18 @@ with (
         model = odm.ODMClassifier("linear" if solver == "newton" else "rbf", **settings)
         model.fit(folder + "/a.zarr")  # loads loops, and makes threads
         told = {True: 0, False: 0}  # of workers, who hold something already, and of this process
-        while True:
+        fits = []
+        while len(fits) < 3:  # of which the highest counts: which tasks meet on a worker differs
             held = max(client.run(begin).values())
             limit = max(int((held + told[True]) / USABLE), told[False]) + (1 << 20)
             try:
                 model.set_params(memory_limit=limit).fit(folder + "/a.zarr")
-                break
+                peak = max(client.run(partial(status, "VmHWM")).values()) - held
+                fits.append([int(USABLE * limit) - held, peak])
             except odm.MemoryLimitError as error:
                 needs = parse_bytes(re.search("needs (.*) per task", str(error))[1])
                 told["It holds" in str(error)] += max(1 << 18, needs - told["It holds" in str(error)])
-        found[solver] = [int(USABLE * limit) - held, max(client.run(partial(status, "VmHWM")).values()) - held]
+        found[solver] = max(fits, key=lambda fit: fit[1])
 print(json.dumps(found))
 """
 
