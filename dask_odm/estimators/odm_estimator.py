@@ -47,7 +47,7 @@ class ODMEstimator(LeftOutScores, ProbabilityClassifier):
         Factors for the row weights of each class. "balanced" gives all classes the same total weight.
     multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned: one-vs-rest or one-vs-one. None: "ovr" for the linear kernel and with
-        ``loo``, else "ovo"; of more than 5,000 rows, "auto" leaves rows out of pairs if that is quick.
+        ``loo``, else "ovo"; of 125 rows a class or more, "auto" leaves rows out of pairs if that is quick.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

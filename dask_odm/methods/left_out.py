@@ -123,11 +123,14 @@ def attributes_of(
     """
     values = left_out_values(fit, given, solved, found, groups_out)
     scores, positive, counted = values[OF_MACHINE]
-    warn_if_hopeful(values["loo_parameters_"], int(np.count_nonzero(counted)))
+    if given.whole is None or fit.has_real_targets:  # else it is one of several machines, which are joined
+        warned_if_many(values["loo_parameters_"], int(np.count_nonzero(counted)))
     if fit.has_real_targets or positive[counted > 0].all():
         return values
     _, weight = given.columns()
     shares = spread(weight if weight.size else np.ones(given.rows), *given.row_numbers)
+    if given.whole is not None:
+        return values | {LEFT_OUT_ROWS: (positive, shares)}
     return values | of_two_classes(scores, positive, counted, shares, values["loo_parameters_"])
 
 
@@ -171,15 +174,16 @@ def is_right(values: Array, codes: Array) -> Array:
     return right
 
 
-def warn_if_hopeful(parameters: float, rows: int) -> None:
-    """Warn of a model with so many effective parameters that the closed form is too optimistic."""
+def warned_if_many(parameters: float, rows: int) -> float:
+    """Return the number of effective parameters; warn if they are so many that the closed form is too optimistic."""
     if parameters > 0.5 * rows:
         warnings.warn(
-            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for "
-            f"{rows} rows. Choose a smaller lam or gamma, or validate by other rows.",
+            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for {rows} rows, "
+            "counted for each machine. Choose a smaller lam or gamma, or validate by other rows.",
             UserWarning,
             stacklevel=2,
         )
+    return float(parameters)
 
 
 def joined_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -194,7 +198,7 @@ def joined_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     known = ~np.isnan(scores)
     return {
         "loo_decision_function_": scores,
-        "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
+        "loo_parameters_": warned_if_many(sum(each["loo_parameters_"] for each in machines), known.sum()),
         "probability_link_": fit_link(*(each[known] for each in (scores, positive > 0, weight))),
     }
 
@@ -253,7 +257,7 @@ def labels_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "loo_decision_function_": scores,
         "loo_score_": float(np.average(is_right(scores, positive > 0)[known], weights=shares[known])),
-        "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
+        "loo_parameters_": warned_if_many(sum(each["loo_parameters_"] for each in machines), len(links) * known.sum()),
         "probability_link_": joined_links(links),
         LEFT_OUT_ROWS: ((positive > 0).astype(np.int64), np.where(known, shares, 0.0)),
     }

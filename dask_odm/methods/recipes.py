@@ -127,9 +127,10 @@ class ODMFamily(Family[ODMFit]):
         A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
         ``fit`` is that of `in_pairs`.
         """
+        many = fit.loo and len(data.class_weights) > 2 and data.rows > AUTO.grouped_rows
         if choice.solver == "landmark" and fit.has_pairs(data) and suits_pairs(data, fit) and are_quick(data, fit):
             name, why = "exact", f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
-        elif choice.solver == "exact" and not fit.has_pairs(data) and _leaves_many(data, fit):
+        elif choice.solver == "exact" and not fit.has_pairs(data) and many and fit.kernel.kernel != "precomputed":
             name, why = "landmark", f"{data.rows} rows are left out of {len(data.class_weights)} machines much faster"
         else:
             return choice
@@ -292,18 +293,11 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
     return why
 
 
-def _leaves_many(data: TrainingData, fit: ODMFit) -> bool:
-    """Return whether so many rows are left out, of several machines of all, that their cubes take minutes."""
-    several = len(data.class_weights) > 2 and fit.kernel.kernel != "precomputed"
-    return fit.loo and several and data.rows > AUTO.grouped_rows
-
-
 def in_pairs(data: TrainingData, fit: F) -> F:
-    """Return the settings with pairs of many classes where rows are left out of these much sooner than of all."""
-    if fit.scheme == "ovo" or not fit.any_scheme or fit.groups is not None or not _leaves_many(data, fit):
-        return fit
-    quick = suits_pairs(data, fit) and are_quick(data, fit)
-    return replace(fit, scheme="ovo") if quick else fit
+    """Return the settings with pairs of many classes if rows are left out of these no later than of one-vs-rest."""
+    may = fit.loo and fit.any_scheme and fit.groups is None and len(data.class_weights) > 2
+    enough = may and data.rows >= min(AUTO.class_rows * len(data.class_weights), AUTO.grouped_rows)
+    return replace(fit, scheme="ovo") if enough and suits_pairs(data, fit) and are_quick(data, fit) else fit
 
 
 def _rival(solver: str, why: str = "") -> Choice[ODMFit]:

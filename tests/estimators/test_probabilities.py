@@ -93,7 +93,7 @@ def test_many_classes(tmp_path):
     third = np.arange(900) % 3 == 0
     labels = np.where(third, "c", np.where(y > 0, "b", "a"))
     Z = Z + 2.0 * third[:, None] * [1.0, -1.0]
-    model = ODMClassifier(gamma=0.5, lam=300.0, loo=True).fit(Z[:600], labels[:600])
+    model = ODMClassifier(gamma=0.5, lam=300.0, loo=True, multi_class="ovr").fit(Z[:600], labels[:600])
     found = model.predict_proba(Z[600:])
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     np.testing.assert_array_equal(model.classes_[found.argmax(axis=1)], model.predict(Z[600:]))
@@ -103,7 +103,8 @@ def test_many_classes(tmp_path):
     hindsight = LogisticRegression(C=np.inf).fit(model.decision_function(Z[600:]), labels[600:])
     ideal = hindsight.predict_proba(model.decision_function(Z[600:]))
     assert log_loss(labels[600:], found) < log_loss(labels[600:], ideal) + 0.05
-    pairs = ODMClassifier(gamma=0.5, lam=300.0, loo=True, multi_class="ovo").fit(Z[:600], labels[:600])
+    pairs = ODMClassifier(gamma=0.5, lam=300.0, loo=True).fit(Z[:600], labels[:600])
+    assert pairs._model.pairs == 3, "by default, of that many rows"
     assert np.mean(pairs.predict_set(Z[600:])[np.arange(300), np.unique(labels, return_inverse=True)[1][600:]]) > 0.85
     of_pairs = pairs.predict_proba(Z[600:])
     assert (pairs.classes_[of_pairs.argmax(axis=1)] == pairs.predict(Z[600:])).mean() > 0.98

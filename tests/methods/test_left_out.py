@@ -136,7 +136,8 @@ def test_votes_of_left_out_rows_are_those_of_refits(settings):
 def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeypatch, caplog, tmp_path):
     """Cubes of all rows, for each class, would take minutes: who names the solver is told."""
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 3
-    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(grouped_rows=80, leaving_work=3 * 90**3 - 1))
+    limits = AutoLimits(grouped_rows=80, class_rows=25, leaving_work=3 * 90**3 - 1)
+    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", limits)
 
     def learned(**settings):
         model = ODMClassifier(loo=True, random_state=0, **settings).fit(X, y)
@@ -145,6 +146,7 @@ def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeyp
     assert learned() == learned(checkpoint=tmp_path / "c") == (True, 3)
     assert learned(multi_class="ovr") == (False, 0)
     grown = ODMClassifier(loo=True, warm_start=True, random_state=0).fit(X[:60], y[:60])
+    assert not grown._model.pairs, "classes have few rows"
     assert not grown.fit(X, y)._model.pairs, "as it began"
     assert "leaves 90 rows out of 3 machines" not in caplog.text
     assert learned(multi_class="ovr", solver="exact") == (True, 0)
@@ -199,6 +201,10 @@ def test_warns_where_it_is_too_hopeful():
     X, y = blobs(N, 3, seed=1)
     with pytest.warns(UserWarning, match="effective parameters for 60 rows"):
         model_of(solver="exact", gamma=50.0, lam=1e4).fit(X, y)
+    for scheme, rows in (("ovo", 120), ("ovr", 180)):  # each row in two pairs, or in all machines
+        with pytest.warns(UserWarning, match=f"effective parameters for {rows} rows") as once:
+            model_of(solver="exact", gamma=50.0, lam=1e4, multi_class=scheme).fit(X, np.arange(N) % 3)
+        assert len(once) == 1
 
 
 def test_refuses_what_has_no_closed_form():

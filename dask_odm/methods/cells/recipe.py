@@ -48,7 +48,7 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
-from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, spread, warn_if_hopeful
+from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, spread, warned_if_many
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
@@ -270,7 +270,7 @@ def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings)
     counted[at] = weight
     parameters = float(sum(each.parameters.sum() for each in bins))
     if settings.machines == 1:
-        warn_if_hopeful(parameters, int(np.count_nonzero(counted)))
+        warned_if_many(parameters, int(np.count_nonzero(counted)))
     if not settings.factors:
         return {OF_MACHINE: (scores[0], spread(y, total, at), counted), "loo_parameters_": parameters}
     codes = np.zeros(total, np.int64)
