@@ -1,7 +1,5 @@
 """Predictions to files, and evaluation, against scikit-learn's metrics and the plain decision values."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import os

@@ -1,7 +1,5 @@
 """Groups that are left out in closed form: against refits, over stores, in a search; and blocks of places."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import xarray as xr

@@ -1,7 +1,5 @@
 """`MDDRidge.update`: rows added to a fitted model give the bits of a fit of all rows, wherever they are."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np

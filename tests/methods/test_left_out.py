@@ -1,7 +1,5 @@
 """Leave-one-out in closed form against all refits, its identities, merged rows, weights, stores, refusals."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

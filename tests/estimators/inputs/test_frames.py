@@ -1,7 +1,5 @@
 """Frames and series of all libraries: the same model as from plain rows, and words on columns that are no numbers."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 
