@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dask_odm.data.ingest import ingest as ingest
     from dask_odm.data.store.interchange import open_store as open_store
     from dask_odm.data.store.store import Store as Store
+    from dask_odm.diagnostics.evaluation import evaluate as evaluate
     from dask_odm.diagnostics.importance import permutation_importance as permutation_importance
     from dask_odm.diagnostics.learning_curve import learning_curve as learning_curve
     from dask_odm.diagnostics.plotting import plot_confusion as plot_confusion
@@ -59,6 +60,7 @@ _NAMES = {
     "dask_odm.data.ingest": ("ingest",),
     "dask_odm.data.store.interchange": ("open_store",),
     "dask_odm.data.store.store": ("Store",),
+    "dask_odm.diagnostics.evaluation": ("evaluate",),
     "dask_odm.diagnostics.importance": ("permutation_importance",),
     "dask_odm.diagnostics.learning_curve": ("learning_curve",),
     "dask_odm.diagnostics.report": ("report",),

@@ -1,7 +1,5 @@
 """Fixtures shared by all tests: real data where the machine has it, small made-up rows everywhere."""
 
-from __future__ import annotations
-
 import os
 
 # NumPy reads it, here and in processes that tests start. Threads of BLAS spin while they wait, which takes more of the

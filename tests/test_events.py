@@ -1,7 +1,5 @@
 """Meters: work that threads share tells how far it is, in the thread that waits for it; short work says nothing."""
 
-from __future__ import annotations
-
 import gc
 import io
 import signal

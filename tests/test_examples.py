@@ -1,7 +1,5 @@
 """Everything in examples/ runs, without a warning and without leaving a file, and tutorials say what is so."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

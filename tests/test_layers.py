@@ -1,7 +1,5 @@
 """What import-linter cannot say by its contracts in pyproject.toml: circles, what is loaded, undeclared libraries."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

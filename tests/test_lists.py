@@ -1,7 +1,5 @@
 """Every word of a registry is in the lists beside it: who adds a kernel or a solver is told which list lacks it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """What a worker or a fit takes: a bare worker stays lean, and tasks and fits stay within what was projected."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Every snippet of every page runs, in the order of the page and in a folder of its own, and prints what is shown."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Progress bars: drawn on a terminal, a line a minute elsewhere, and nothing to carry when copied."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

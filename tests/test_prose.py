@@ -1,7 +1,5 @@
 """Pages and docstrings keep those rules of style that can be counted; a reader must judge the others."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

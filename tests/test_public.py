@@ -1,7 +1,5 @@
 """The public names: each is listed, found, and typed the way it is loaded."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The slow implementations agree with each other, and with scipy where it has the same thing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist

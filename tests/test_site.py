@@ -1,7 +1,5 @@
 """The site is built without a warning, its links lead somewhere, and a browser finds nothing wrong with it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
-from dask_odm.data.ingest import ingest
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.pipelines import Steps, last_step
+from dask_odm.diagnostics.pipelines import Steps, labelled_rows, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, coverage_facts, range_facts
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import NOT_LABELS
-from dask_odm.estimators.inputs.resolving import stored
+from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolving import resolve, stored
 from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
@@ -41,25 +41,42 @@ COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are tol
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
-    """Compare a model's predictions with a store: an `Evaluation` by its labels, or by its targets `Errors`.
+    """Compare a model's predictions with the labels or targets of rows, a chunk at a time.
 
-    Of several labels or targets of a row they are `Together`. Labels are matched by value, and words that spell numbers
-    or booleans with such classes, see `codes_of`.
+    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
 
-    ``model`` may be a scikit-learn Pipeline that ends with an estimator of this package, which gets prepared rows.
-    ``store`` is a `Store`, its path, a Dataset from `open_store`, or rows and labels (X, y). With ``keep_margins`` the
-    margin of every row is kept. Raises InputError for anything else, for a store without labels or with none of the
-    model's, and for rows with another number of features.
+    Parameters
+    ----------
+    model : fitted estimator
+        An estimator of this package, or a scikit-learn Pipeline that ends with one, which gets prepared rows.
+    store : Store, str or path, Dataset from `open_store`, or (X, y)
+        Rows with labels or targets. X is as `fit` takes it, and y may name a column of a frame.
+    keep_margins : bool, default=False
+        Whether the result has the margin of every row.
+
+    Returns
+    -------
+    Evaluation by labels, `Errors` by targets, or `Together` of several labels or targets of a row; ``facts()`` are all
+    results.
+
+    Raises
+    ------
+    InputError
+        Anything else; no labels, or none of the model's; rows with another number of features.
     """
+    in_memory = isinstance(store, tuple) and len(store) == 2
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
-    steps, model = last_step(model, "evaluate") if isinstance(model, BaseEstimator) else (Steps(), model)
-    if isinstance(store, tuple) and len(store) == 2:
-        with scratch_folder() as folder:
-            whole = steps.pipeline(model) if steps else model
-            target = "classes" if hasattr(model, "classes_") else "real"
-            columns = getattr(whole, "column_recipe_", None)
-            written = ingest(store, f"{folder}/rows.zarr", target=target, columns=columns, dtype="float64")
-            return evaluate(whole, written, keep_margins=keep_margins)
+    of_stores = not (in_memory or isinstance(model, BaseEstimator))
+    steps, model = (Steps(), model) if of_stores else last_step(model, "evaluate")
+    if in_memory:
+        resolved = resolve(*store, needs_labels=False) if steps else model._resolve(*store)
+        if resolved.y is None:
+            raise InputError("evaluate needs labels or targets, but y is None.")
+        if isinstance(resolved, Given):
+            with scratch_folder() as folder:
+                return evaluate(model, labelled_rows(steps, model, resolved, folder), keep_margins=keep_margins)
+        with resolved.stored(model._targets) as written:
+            return evaluate(steps.pipeline(model), written, keep_margins=keep_margins)
     given, store = store, stored(store)
     if store is None:
         raise InputError(f"evaluate takes a store, its path, or (X, y). Got {type(given).__name__} instead.")

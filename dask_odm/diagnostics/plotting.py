@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 BLUE, ORANGE, GREEN, RED = COLOURS[:4]
-_EVALUATED = "what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a"
+_EVALUATED = "what dask_odm.evaluate(model, (X, y)) returns of a"
 
 
 class PlottingUnavailableError(DaskODMError, ImportError):
@@ -206,7 +206,7 @@ def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool 
     Parameters
     ----------
     errors : dask_odm.diagnostics.score_counts.Errors
-        As ``dask_odm.diagnostics.evaluation.evaluate`` returns it of a regressor.
+        As `dask_odm.evaluate` returns it of a regressor.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
     residuals : bool, default=False

@@ -13,13 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
 from scipy.sparse import issparse
 
 from dask_odm.data.cubes.beside import variable_beside
-from dask_odm.data.ingest import write_rows
-from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
@@ -28,14 +24,14 @@ from dask_odm.diagnostics.evaluation import Evaluation, Together, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
-from dask_odm.diagnostics.pipelines import Steps, last_step
+from dask_odm.diagnostics.pipelines import Steps, ingested, labelled_rows, last_step
 from dask_odm.diagnostics.predictions import check_file, written_file
 from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.diagnostics.score_counts import Errors
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import class_names
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
+from dask_odm.estimators.inputs.resolved import Given, StoredRows
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.html import heading
 
@@ -100,8 +96,7 @@ def report(
         store, y = store
     if steps or model._cube_to_predict(store) is None:
         with ExitStack() as scratch:
-            of_steps = bool(steps) and steps.recipe is not None  # the columns before them are none of the model's
-            resolved = resolve(store, y, needs_labels=False) if of_steps else model._resolve(store, y)
+            resolved = resolve(store, y, needs_labels=False) if steps else model._resolve(store, y)
             rows = _Rows.of(steps, model, resolved, scratch)
             source = rows.name
             found = _judged(model, rows)
@@ -113,7 +108,7 @@ def report(
             X, y = variable_beside(store, y, "y")
             X = with_features_of(X, model)
             with scratch_folder() as folder:
-                labelled = replace(_ingested(model, X, y, folder), title="the labelled cells of a cube")
+                labelled = replace(ingested(model, X, y, folder), title="the labelled cells of a cube")
                 rows = _Rows.of_store(model, labelled)
                 found = _judged(model, rows)
                 beside += _of_rows(model, rows, found, importance)
@@ -139,14 +134,6 @@ def _name(store: Store) -> str:
     """Return the last part of the path of a store, or of the files that were read."""
     path = (store.title or store.path).strip("'")
     return os.path.basename(os.path.dirname(path) if is_generation(os.path.basename(path)) else path)
-
-
-def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
-    """Return rows, as the model sees them, with their labels or targets as a store in a scratch folder."""
-    target = "classes" if hasattr(model, "classes_") else "real"
-    rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True)
-    rows.columns = getattr(model, "column_recipe_", None)
-    return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,16 +172,10 @@ class _Rows:
             raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
-        recipe = resolved.column_recipe
-        if recipe is None:
-            X = steps.named(resolved.X)
-            rows = named(steps(X), steps.features) if steps else X
-        else:
-            rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
-        y = resolved.y.toarray() if issparse(resolved.y) else labels_of(resolved.y)
-        store = replace(_ingested(model, rows, y, folder, resolved.weight), title="rows in memory")
+        store = labelled_rows(steps, model, resolved, folder)
         if store.targets or not steps:
             return replace(cls.of_store(model, store), names=getattr(resolved.y, "columns", None))
+        X = steps.named(resolved.X)
         is_text = X.ndim == 1
         judge = (
             None if issparse(X) or is_text else partial(permutation_importance, steps.pipeline(model), X, resolved.y)

@@ -20,7 +20,7 @@ from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import Classes, TargetKind
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
+from dask_odm.learning.parameters import Registered, SolverClasses, parameter, solver_word, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.odm_fit import ODMFit
@@ -94,11 +94,6 @@ class ODMClassifier(MachineParameters, ODMEstimator):
     _family: ClassVar[Family[Any]] = ODMFamily()
     _targets: ClassVar[TargetKind] = Classes(several=True)
     _solvers: ClassVar[SolverClasses] = tuple(solver_class(name) for name in ODM_SOLVERS)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS, "precomputed"), callable],
-        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
-        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-    }
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/coming_from.md has the others).",
@@ -106,10 +101,10 @@ class ODMClassifier(MachineParameters, ODMEstimator):
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
 
-    kernel: str | Callable[[Array, Array], Array] = "rbf"
+    kernel: str | Callable[[Array, Array], Array] = parameter("rbf", Registered(KERNELS, "precomputed"), callable)
     _: KW_ONLY
-    upsilon: float = 0.2
-    theta: float = 0.2
+    upsilon: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="both"))
+    theta: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="left"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,7 +10,7 @@ from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.search.recipe import SearchFamily
 from dask_odm.estimators.search.search_fit import SearchParameters
-from dask_odm.learning.parameters import SolverClasses, SolverOptions, with_parameters
+from dask_odm.learning.parameters import SolverClasses, SolverOptions, parameter, with_parameters
 from dask_odm.learning.training.family import Family
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 
@@ -69,16 +69,12 @@ class ODMClassifierCV(SearchParameters, ODMEstimator):
         "n_landmarks": "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a list of such objects "
         "is chosen from.",
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "upsilons": ["array-like", None],
-        "thetas": ["array-like", None],
-        "solver": [SolverOptions(SEARCHED), "array-like"],
-    }
     _family: ClassVar[Family[Any]] = SearchFamily()
     _saved: ClassVar[tuple[str, ...]] = ("cell_params_",)
     _plain: ClassVar[Any] = ODMClassifier
     _axes: ClassVar[tuple[str, ...]] = ("gammas", "lams", "upsilons", "thetas")
 
     _: KW_ONLY
-    upsilons: Any = None
-    thetas: Any = None
+    upsilons: Any = parameter(None, "array-like", None)
+    thetas: Any = parameter(None, "array-like", None)
+    solver: Any = parameter("auto", SolverOptions(SEARCHED), "array-like")

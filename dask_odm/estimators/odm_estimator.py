@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import LeftOutScores, Scorer, Scoring, tuned_threshold
-from dask_odm.learning.parameters import with_parameters
+from dask_odm.learning.parameters import parameter, with_parameters
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS, is_right
 from dask_odm.typing import Array
 
@@ -50,10 +50,6 @@ class ODMEstimator(LeftOutScores, ProbabilityClassifier):
         ``loo``, else "ovo"; of more than 5,000 rows, "auto" leaves rows out of pairs if that is quick.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "multi_class": [StrOptions({"ovr", "ovo"}), None],
-    }
     _instead: ClassVar[dict[str, str]] = {
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
@@ -63,8 +59,8 @@ class ODMEstimator(LeftOutScores, ProbabilityClassifier):
     _left_out: ClassVar[str] = "loo_decision_function_"
 
     _: KW_ONLY
-    class_weight: dict[Any, float] | str | None = None
-    multi_class: str | None = None
+    class_weight: dict[Any, float] | str | None = parameter(None, StrOptions({"balanced"}), dict, None)
+    multi_class: str | None = parameter(None, StrOptions({"ovr", "ovo"}), None)
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring, Array, Array, Array]:
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)

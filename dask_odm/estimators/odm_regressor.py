@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.targets import RealValues
@@ -25,7 +24,15 @@ from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
-from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
+from dask_odm.learning.parameters import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Registered,
+    SolverClasses,
+    parameter,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
@@ -169,19 +176,14 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
     """
 
     _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton, Cells)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "upsilon": [Interval(Real, 0.0, None, closed="neither")],
-        "theta": [Interval(Real, 0.0, None, closed="left")],
-        "noise": [StrOptions({"even", "uneven"})],
-    }
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
     scored_by: ClassVar[str] = "r2"
     _left_out: ClassVar[str] = "loo_prediction_"
 
     _: KW_ONLY
-    upsilon: float = 1.0
-    theta: float = 0.0
-    noise: str = "even"
+    upsilon: float = parameter(1.0, POSITIVE)
+    theta: float = parameter(0.0, NOT_NEGATIVE)
+    noise: str = parameter("even", StrOptions({"even", "uneven"}))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -290,11 +292,8 @@ class ODMRegressor(MachineParameters, RegressionEstimator):
 
     _family: ClassVar[Family[Any]] = RegressionFamily()
     _targets: ClassVar[RealTargets] = RealTargets(several=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS)],
-    }
 
-    kernel: str = "rbf"
+    kernel: str = parameter("rbf", Registered(KERNELS))
     _: KW_ONLY
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -15,7 +15,15 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_word, with_parameters
+from dask_odm.learning.parameters import (
+    COUNT,
+    Registered,
+    SolverClasses,
+    SolverObject,
+    parameter,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.saddle.recipes import HullFamily
@@ -107,26 +115,17 @@ class SaddleSVC(GammaParameters, StoreClassifier):
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
-        "kernel": [Registered(KERNELS)],
-        "offset": [StrOptions({"kkt", "midpoint"})],
-        "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "multi_class": [StrOptions({"ovr", "ovo"})],
-    }
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "margin_", "nu_", "support_", "dual_coef_")
 
-    alpha: float | None = 0.85
+    alpha: float | None = parameter(0.85, Interval(Real, 0.0, 1.0, closed="right"), None)
     _: KW_ONLY
-    kernel: str = "linear"
+    kernel: str = parameter("linear", Registered(KERNELS))
     solver: str | SolverObject = "auto"
-    offset: str = "kkt"
-    tol: float = 1e-3
-    max_iter: int = 10_000
-    class_weight: dict[Any, float] | str | None = None
-    multi_class: str = "ovo"
+    offset: str = parameter("kkt", StrOptions({"kkt", "midpoint"}))
+    tol: float = parameter(1e-3, Interval(Real, 0.0, 1.0, closed="neither"))
+    max_iter: int = parameter(10_000, COUNT)
+    class_weight: dict[Any, float] | str | None = parameter(None, StrOptions({"balanced"}), dict, None)
+    multi_class: str = parameter("ovo", StrOptions({"ovr", "ovo"}))
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every alpha of ``alphas``, each starting from the solution for the next larger alpha.

@@ -23,7 +23,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.shared_parameters import KernelParameters, NewtonParameters
-from dask_odm.learning.parameters import Registered, with_parameters
+from dask_odm.learning.parameters import Registered, parameter, with_parameters
 from dask_odm.methods.left_out import LEFT_OUT_ROWS
 from dask_odm.models.model import class_scores
 from dask_odm.models.predict import label_block, labels_block
@@ -201,11 +201,6 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         machines, the largest number.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "loo": ["boolean"],
-        "fit_intercept": ["boolean"],
-        "scale": [Registered(SCALINGS, "auto"), None],
-    }
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
     _saved: ClassVar[tuple[str, ...]] = (
@@ -219,7 +214,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     loo: bool = False
     fit_intercept: bool = True
     solver: Any = "auto"
-    scale: str | None = "auto"
+    scale: str | None = parameter("auto", Registered(SCALINGS, "auto"), None)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from rows, and labels or targets; a search finds settings first, and learns with the best of them.

@@ -1,7 +1,5 @@
 """The command line: a model's boundary and sets from labelled rows, sets as predictions, further scores."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

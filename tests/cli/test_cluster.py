@@ -1,7 +1,5 @@
 """The commands that look after a cluster, and the options that name one."""
 
-from __future__ import annotations
-
 import dask
 import pytest
 from click.testing import CliRunner

@@ -1,7 +1,5 @@
 """Tables with words, gaps and dates from the shell: ingest tells how columns are read, and models read files so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line: the README's commands from a file to predictions, one object with --json, one line on errors."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """The command line on cubes in zarr and NetCDF: what it learns and maps is what Python does with the same cube."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The demonstration at a size that takes seconds, twice into one folder."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial

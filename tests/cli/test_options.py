@@ -1,7 +1,5 @@
 """Options made from estimators: of a toy with a parameter of every kind, and of every registered estimator."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What ``predict`` and ``evaluate`` read besides stores, where they write, and in whose words they complain."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Texts from the shell: ingest, fit, predict, evaluate and report take the same files of texts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every estimator: two workers give the bits of this process, though one is killed in mid-fit."""
 
-from __future__ import annotations
-
 import pytest
 
 from contracts.cases import CASES, assert_equal, each_of, steps

@@ -1,7 +1,5 @@
 """Tables with words, gaps and dates: the same recipe, rows and predictions, whichever way they come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every estimator: one model from every form of its rows, predictions of the form's type, lazy ones; weights."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from inspect import signature

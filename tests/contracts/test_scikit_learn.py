@@ -1,7 +1,5 @@
 """Every estimator: scikit-learn's own checks pass, but for those that are named, and parameters are all constrained."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator

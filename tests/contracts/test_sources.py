@@ -3,8 +3,6 @@
 The reference is what was written, by pandas, NumPy, Arrow and zarr.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reading a source whole, block by block, and text to read."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

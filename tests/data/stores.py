@@ -1,7 +1,5 @@
 """A made-up store that the tests of the data layer write, read and damage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ingest: one pass, bounded memory, labels as they went in, nothing left behind by a failure."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import os

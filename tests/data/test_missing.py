@@ -1,7 +1,5 @@
 """Missing values: refused with columns, counts and the first place, or their rows dropped, in every format."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Scores and probabilities gathered by blocks, against scikit-learn's metrics on all of them."""
 
-from __future__ import annotations
-
 import matplotlib
 import numpy as np
 import pytest

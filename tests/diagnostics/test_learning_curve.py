@@ -1,7 +1,5 @@
 """Learning curves: against refits of the same rows, of stores and groups, and what twice as many rows bring."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

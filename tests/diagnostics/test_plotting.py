@@ -1,7 +1,5 @@
 """The margin plot shows what it is given, keeps off pyplot, and says what is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial

@@ -1,7 +1,5 @@
 """Facts of a store and a model, for programs and for people."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

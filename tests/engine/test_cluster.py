@@ -1,7 +1,5 @@
 """On workers: the same bits whatever their number and whoever dies, and errors that say what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

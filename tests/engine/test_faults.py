@@ -1,7 +1,5 @@
 """Whatever is killed, stopped or interrupted: the same bits, or a clear error within the time that is promised."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Clusters against scikit-learn's k-means and slow sums; dealing is a bijection that spreads every group evenly."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Landmarks over a store: those of rows in memory, the same bits on any workers, kept rows only, bounded memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stratified partitions, in memory and through a store: the same rows in the same places, classes in balance."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

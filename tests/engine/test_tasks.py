@@ -1,7 +1,5 @@
 """What every task of workers has in common: arrays come aligned, or read-only, wherever they are in the arguments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cubes of any dimensions to `fit`, and maps out of `predict`: what plain NumPy rows give, in the same places."""
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings

@@ -1,7 +1,5 @@
 """What users of scikit-learn bring along: the message names the way that works, and that way works."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

@@ -1,7 +1,5 @@
 """Many classes, by machines of two: against scikit-learn's wrappers around the same estimator, and over stores."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import dask

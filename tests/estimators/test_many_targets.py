@@ -1,7 +1,5 @@
 """Several targets or labels of a row at once, beside one machine each."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.config
 import dask.dataframe as dd

@@ -1,7 +1,5 @@
 """MixingClassifier: shards by random deal, by an array and by a feature; suspects; robust ODM; what is refused."""
 
-from __future__ import annotations
-
 import shutil
 
 import dask

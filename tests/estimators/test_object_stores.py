@@ -1,7 +1,5 @@
 """Fits, checkpoints, predictions and sources in an object store: the same bits as on disk."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

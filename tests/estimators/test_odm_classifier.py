@@ -1,7 +1,5 @@
 """ODMClassifier against the slow reference: the model, its attributes, weights, scaling, labels, bad input."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

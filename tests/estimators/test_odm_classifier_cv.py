@@ -1,7 +1,5 @@
 """The search: what it finds and records, resuming, folds, stores, many classes, and the command."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dask

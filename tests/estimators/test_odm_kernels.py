@@ -1,7 +1,5 @@
 """Kernels the user brings, sparse rows, the dtype to compute in: each gives the model of what it stands for."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np

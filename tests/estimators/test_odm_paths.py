@@ -1,7 +1,5 @@
 """Paths over λ and checkpoints of the linear kernel by Newton, and warm starts: each against plain fits."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import dask

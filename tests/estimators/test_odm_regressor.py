@@ -1,7 +1,5 @@
 """Regression by the ODM's loss, beside ridge regression, a smooth solver, refits, and its own promises."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

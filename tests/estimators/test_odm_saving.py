@@ -1,7 +1,5 @@
 """Models and checkpoints on disk: the same bits after, nothing of another fit, no damage unseen, no pickle."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 

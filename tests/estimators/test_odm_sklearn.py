@@ -1,7 +1,5 @@
 """The parts of scikit-learn that people put a classifier into, and parameters refused in its words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn import config_context

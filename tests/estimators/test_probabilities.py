@@ -1,7 +1,5 @@
 """Probabilities: they agree with `predict` on any kind of rows, come back from a file, and say how to have them."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SaddleSVC: the ν-SVM of scikit-learn, weights, sources, and what cannot be learned from."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of left-out rows in a search: against refits, against scikit-learn's scorers, several at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prediction sets and thresholds of estimators: in memory, over stores, in maps, from files; as often as promised."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

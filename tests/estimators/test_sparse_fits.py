@@ -1,7 +1,5 @@
 """Linear learning over sparse stores that are too large for memory: the model of dense rows, wherever it is learned."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pandas as pd

@@ -1,7 +1,5 @@
 """Models of texts: they predict texts as scikit-learn's rows of them, from a file too; other rows are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -6,8 +6,6 @@ Prints, for every way to read, how many reads it makes, and what became of those
 with an OSError or an error of the package.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """Object stores that do not do as they are asked: from Python and from the command line, one message each."""
 
-from __future__ import annotations
-
 import sys
 
 import dask

@@ -1,7 +1,5 @@
 """Stores, models and checkpoints that are missing, unfinished, damaged or lie: named, never used."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

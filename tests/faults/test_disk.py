@@ -1,7 +1,5 @@
 """Outputs that exist, disks that are full, files that may not be touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A client that is closed or restarted, or whose tasks are cancelled, amid a fit: the same bits, or one line."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator

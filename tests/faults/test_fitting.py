@@ -1,7 +1,5 @@
 """Rows, labels and parameters that cannot be learned from, or predicted."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

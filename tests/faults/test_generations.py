@@ -1,7 +1,5 @@
 """A small array of another generation, of the same shape and sound in itself, is damage that is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

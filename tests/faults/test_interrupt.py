@@ -1,7 +1,5 @@
 """Ctrl-C at many moments of every command that writes: one line, status 130, nothing half-written."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

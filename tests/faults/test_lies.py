@@ -1,7 +1,5 @@
 """Models, checkpoints and predictions whose checksums are right and whose content is not: refused, and named."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults of shards: who sent a row is missing, wrong or of no use, from Python and from the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Targets, shards and parameters that cannot be regressed on."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import partial

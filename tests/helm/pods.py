@@ -10,8 +10,6 @@ A machine can confine its pods where the system allows it: they then run without
 share nothing; as the chart's user, where that one may read this machine's Python.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import random
@@ -56,7 +54,7 @@ class Pod:
         The container is started again when it ends.
     """
 
-    machine: Machine
+    machine: "Machine"
     name: str
     address: str
     template: Document
@@ -206,7 +204,7 @@ class Pod:
 class Job:
     """A Job: a pod at a time, and another when one fails, as often as it allows."""
 
-    machine: Machine
+    machine: "Machine"
     document: Document
     pods: list[Pod] = field(default_factory=list)
 
@@ -360,7 +358,7 @@ class Machine:
                     job.tend()
 
     @contextmanager
-    def running(self) -> Iterator[Machine]:
+    def running(self) -> Iterator["Machine"]:
         """The release, ready; ended with all of its processes when the context is left."""
         keeper = threading.Thread(target=self.tend, daemon=True)
         try:

@@ -1,7 +1,5 @@
 """What the chart renders, for every value set and version of Kubernetes: valid, safe, and whole."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The chart, run: its commands start, its probes are answered, its job learns, and faults cost nothing but time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The Gram operator against the dense matrix: every size, both dtypes, the same bits however it is computed."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Kernel products by Dask: those of this process, to the last bit, whoever computes them and whatever is kept."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """Solver objects: in searches, clones, files and at the command line; what they refuse; how they are documented."""
 
-from __future__ import annotations
-
 import json
 from inspect import getdoc, signature
 

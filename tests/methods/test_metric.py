@@ -1,7 +1,5 @@
 """Learned metrics: gradients against differences, known directions found, nothing lost where there are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels of another type than a model's classes: what is the same without doubt counts, and the rest is refused."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

@@ -1,7 +1,5 @@
 """Prediction as tasks: chunks of stores by a model or by its file, labels of scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Links: rising, through zero, near the truth where it is known, and no worse than Platt's sigmoid."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression

@@ -160,11 +160,9 @@ class StoreWriter:
         chunk.columns["y"] = np.append(known, np.empty(chunk.size - chunk.used))
         self._counts = np.zeros(0, dtype=np.int64)
 
-    def finish(
-        self, classes: Sequence[Label] | None = None, *, feature_names: Sequence[str] | None = None, source: str = ""
-    ) -> Store:
+    def finish(self, classes: Sequence[Label] | None = None, **more: Any) -> Store:
         """Complete the store, put it in its place and open it. Parameters are those of `prepare`."""
-        self.prepare(classes, feature_names=feature_names, source=source)
+        self.prepare(classes, **more)
         return self.publish()
 
     def prepare(

@@ -153,7 +153,8 @@ class _Blocks(Resolved):
                     writer.append(X, codes, numbers)
                     meter.add(X.shape[0])
                 names = None if self.feature_names is None else [str(name) for name in self.feature_names]
-                store = writer.finish(encoder.classes() or None, feature_names=names, source=self.title)
+                told = {"feature_names": names, "source": self.title, "columns": self.column_recipe}
+                store = writer.finish(encoder.classes() or None, **told)
             yield store
 
 

@@ -1,7 +1,5 @@
 """What of a cube becomes rows and features, what features are called, and what is refused."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

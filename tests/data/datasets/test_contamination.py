@@ -1,7 +1,5 @@
 """Shards with wrong labels: which, how many, the same in memory and in a store."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Downloads from a server of this machine: whole, cut off and resumed, changed, refused, and never half there."""
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import http.server

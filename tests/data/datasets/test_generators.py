@@ -1,7 +1,5 @@
 """Made-up and bundled data: the same rows wherever they go, and the properties that are promised."""
 
-from __future__ import annotations
-
 import os
 from itertools import cycle
 from statistics import NormalDist

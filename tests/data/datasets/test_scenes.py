@@ -1,7 +1,5 @@
 """Made-up scenes: the same for any chunks, with the shares asked for, and Bayes' rule as SciPy's densities give it."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """AnnData on disk, written by its specification: rows, labels and names are what went in; damage is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parquet and Arrow, files and objects: values, names and labels as they went in, one batch at a time."""
 
-from __future__ import annotations
-
 import datetime
 import subprocess
 import sys

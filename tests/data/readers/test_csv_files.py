@@ -1,7 +1,5 @@
 """CSV text: what pandas wrote is what comes in blocks; errors name line and column."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

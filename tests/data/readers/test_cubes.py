@@ -1,7 +1,5 @@
 """Cubes as sources of stores: all labelled rows, or a sample of them, compared with plain NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

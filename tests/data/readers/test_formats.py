@@ -1,7 +1,5 @@
 """What all readers have in common: formats told, compression undone, bounded memory, clear errors."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import sys

@@ -1,7 +1,5 @@
 """JSON lines of numbers: the same rows as CSV text, and the line that is wrong by its number."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -1,7 +1,5 @@
 """Dask arrays, dask frames and xarray objects: what they hold is what is stored, one partition computed at a time."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np

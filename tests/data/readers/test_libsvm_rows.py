@@ -1,7 +1,5 @@
 """Parser of LIBSVM text: it takes what scikit-learn's reader takes, and finds the same numbers, bit by bit."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

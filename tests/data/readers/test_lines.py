@@ -1,7 +1,5 @@
 """Blocks of whole lines: all bytes in their order, whatever the size of blocks; text quoted in messages."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

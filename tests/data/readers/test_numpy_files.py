@@ -1,7 +1,5 @@
 """NumPy arrays, .npy and .npz, in any order and any blocks; no pickle is ever loaded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,7 +1,5 @@
 """Hive-partitioned folders: the columns in the names of folders are columns, whoever wrote them and in which format."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import dask.dataframe as dd

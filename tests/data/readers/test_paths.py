@@ -1,7 +1,5 @@
 """Folders, patterns and standard input: which files are read, in which order, and what is told of their format."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import sys

@@ -1,7 +1,5 @@
 """SciPy sparse rows: filled block by block, whatever their format."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

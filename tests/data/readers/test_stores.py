@@ -1,7 +1,5 @@
 """A store as a source: everything it holds, once more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a survey finds in columns, beside pandas and scikit-learn: the same through every door, however rows are cut."""
 
-from __future__ import annotations
-
 import datetime
 import io
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """pandas frames: values, names and labels as they went in; columns without numbers are refused with a way out."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 

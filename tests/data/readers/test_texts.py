@@ -1,7 +1,5 @@
 """Texts: the rows are those of scikit-learn's hashing and weighting, whatever holds the texts and however it is cut."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

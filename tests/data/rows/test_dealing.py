@@ -1,7 +1,5 @@
 """Partitions of sparse rows on disk: every row once, where dense rows go, checked when it is read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

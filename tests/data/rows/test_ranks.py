@@ -1,7 +1,5 @@
 """Ranks of columns against scikit-learn and SciPy: ties, zeros, ends, weights, sparse rows; fits on warped columns."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

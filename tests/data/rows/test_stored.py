@@ -1,7 +1,5 @@
 """Partitions on disk: every row is there exactly once, is read by any range, and damage is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that read and write, or raise; folders that appear whole or not at all, and folders that go."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

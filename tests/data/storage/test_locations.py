@@ -1,7 +1,5 @@
 """Paths and addresses: one spelling of each, and none that holds a secret."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stores and records in an object store: whole or not at all, whatever the server, the network and other writers do."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The local storage, and documents that are no documents: bounded, typed, never a hang."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recipes of columns: their features are those of scikit-learn's encoders, and what cannot be one is refused."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A store as a Dataset: the same as xarray's own reading of it, lazy, and known again while unchanged."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import subprocess

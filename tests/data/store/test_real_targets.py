@@ -1,7 +1,5 @@
 """Stores of real targets, and what a store says of its y without reading X."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

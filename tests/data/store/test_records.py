@@ -1,7 +1,5 @@
 """Records: zarr opens them, every bit comes back, no damage passes unseen, all or nothing on disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Stores of sparse rows: what went in comes out, in AnnData's encoding, block by block; lies are told from rows."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

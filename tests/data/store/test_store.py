@@ -1,7 +1,5 @@
 """The store: what is written is what zarr, xarray and `Store` read, and no damage passes unseen."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The writer: zarr's own bytes, labels as they went in, a whole store or nothing at all."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

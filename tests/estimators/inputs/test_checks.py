@@ -1,7 +1,5 @@
 """What `fit` and `predict` refuse, by message; and that what is refused leaves the estimator as it was."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np

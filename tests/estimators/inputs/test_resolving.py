@@ -1,7 +1,5 @@
 """One model from every form the rows may come in, and lazy predictions on every form, equal to those in memory."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import dask.dataframe as dd

@@ -1,7 +1,5 @@
 """xarray in any dimension order, under any names: the same model, and predictions that keep the coordinates."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np

@@ -1,7 +1,5 @@
 """The linear problem's sums against plain formulas, finite differences and the kernel's dual: dense, sparse, scaled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Products of a Gram matrix in this process: against the plain matrix, and what they tell on the way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

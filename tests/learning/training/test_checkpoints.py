@@ -1,7 +1,5 @@
 """The checkpoint of any solver's state: vectors, matrices and figures come back to the bit, in their shapes."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What solver="auto" takes after trials: the rival of what suits the data, if it gets more of the other rows right."""
 
-from __future__ import annotations
-
 import logging
 import re
 from dataclasses import replace

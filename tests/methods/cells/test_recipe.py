@@ -1,7 +1,5 @@
 """solver="cells": every cell is an exact machine, in memory and over stores, for two classes and many."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import fields
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """What dual_gap_ says of a landmark model: never less than its distance from the optimum, however it is found."""
 
-from __future__ import annotations
-
 import math
 
 import dask

@@ -1,7 +1,5 @@
 """Landmark learning by passes over a store: the sums of rows in memory, the same bits whoever adds them up."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The linear kernel by Newton: the model of the tree, at any tolerance, from dense and sparse rows; what it tells."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array

@@ -1,7 +1,5 @@
 """Newton in the weights of the features: against L-BFGS, the papers' dual and the solvers that know the rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """svrg, csvrg and dsvrg of ODMClassifier: the optimum of Newton and L-BFGS, weights, stores, checkpoints, bad input."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The ring: every row once a refill, the steps of the formula, the same bits whoever takes them or dies meanwhile."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,7 +1,5 @@
 """Parameter mixing: identities of its weights, the theorems' bounds, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add

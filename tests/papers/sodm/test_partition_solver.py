@@ -1,7 +1,5 @@
 """The solver of one partition against the papers' dual: all three ways it takes, certified gaps, warm starts."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cascade, DiP and DC as solvers: gaps of all rows, fixed points, checkpoints of their own."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace
