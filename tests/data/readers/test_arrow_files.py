@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, ingest
 from dask_odm.data.readers.formats import open_source
-from dask_odm.errors import InputError
 from data.reading import read_all, read_blocks, stored, write_file
 
 pa = pytest.importorskip("pyarrow")

@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from dask_odm import ODMClassifier, ingest, open_store
+from dask_odm import InputError, ODMClassifier, ingest, open_store
 from dask_odm.data.store import open_chunks
-from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
 from dask_odm.linalg.rows import uniforms_of
 from data.reading import stored

@@ -110,22 +110,14 @@ def test_text_of_two_bytes_a_letter_is_refused(tmp_path):
         read_all(write_file(tmp_path / "a.csv", "a,b,y\n1,2,3\n".encode("utf-16")))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a9a", b"-1 3:1 11:1\n", "libsvm"),
-        ("a9a.t", b"\n+1 3:1 # x\n", "libsvm"),
-        ("data.txt", b"1,2,3\n", "csv"),
-        ("data.txt", b"a\tb\tc\n", "csv"),
-        ("data.json", b'[{"a": 1, "y": 0}]\n', "jsonl"),  # an array, which is refused as such
-        ("data.json", b"[\n", "jsonl"),
-        ("data.txt", b"[1],2\n", "csv"),
-        ("x.SVM.XZ", b"", "libsvm"),
-        ("x.csv.gz", b"", "csv"),
-        ("x.tsv", b"", "csv"),
-        ("x.npz", b"", "numpy"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "expected"), [
+    ("a9a", b"-1 3:1 11:1\n", "libsvm"),
+    ("a9a.t", b"\n+1 3:1 # x\n", "libsvm"),
+    ("data.txt", b"1,2,3\n", "csv"), ("data.txt", b"a\tb\tc\n", "csv"),
+    ("data.json", b'[{"a": 1, "y": 0}]\n', "jsonl"),  # an array, which is refused as such
+    ("data.json", b"[\n", "jsonl"), ("data.txt", b"[1],2\n", "csv"), ("x.SVM.XZ", b"", "libsvm"),
+    ("x.csv.gz", b"", "csv"), ("x.tsv", b"", "csv"), ("x.npz", b"", "numpy"),
+])  # fmt: skip
 def test_formats_are_told(tmp_path, name, content, expected):
     assert detect_format(write_file(tmp_path / name, content)) == expected
 

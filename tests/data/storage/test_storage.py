@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dask_odm import InputError, Store, StoreError
 from dask_odm.data.storage import storage
 from dask_odm.data.storage.storage import LocalStorage, new_storage, storage_of
 from dask_odm.data.store.manifest import other_zarr, read_document
 from dask_odm.data.store.records import check_target, read_kind, read_record, write_record
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError, StoreError
 from data.stores import write_store
 
 BROKEN = {

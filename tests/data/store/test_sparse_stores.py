@@ -9,16 +9,13 @@ import zarr
 from scipy.sparse import bsr_array, csc_array, csr_array, issparse, random_array, vstack
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from dask_odm import MDDRidge, ODMClassifier
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, MDDRidge, ODMClassifier, Store, StoreError, ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import as_store, open_store
 from dask_odm.data.store.layout import EntryLayout, crc32c, seal
 from dask_odm.data.store.open_chunks import OpenEntries
 from dask_odm.data.store.sealed import zstd
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError, StoreError
 from small_stores import forge
 from traced import traced
 
