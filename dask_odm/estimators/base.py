@@ -135,7 +135,8 @@ class StoreEstimator(NotebookCard, Predictor):
 
     def _fitted(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> Self:
         """Return this estimator, which learns from what methods such as `fit` take."""
-        self._publish(*self._train(X, y, sample_weight, groups, **more))
+        trained, schema = self._train(X, y, sample_weight, groups, **more)
+        self._publish(trained, schema)
         return self
 
     @interrupts_kept()
