@@ -55,6 +55,8 @@ class ArrowTable:
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         labels = self._batch.column(column)
+        if types.is_temporal(labels.type):
+            return label_values(labels.to_pandas())
         with suppress(NotImplementedError):  # of nested types, which are no labels
             labels = labels.dictionary_encode()  # so that equal labels are one object
         return label_values(labels.to_pandas(types_mapper=pd.ArrowDtype))
