@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
 from dask_odm.data.storage.scratch import scratch_folder
-from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
+from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets, listed
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, labelled_rows, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, coverage_facts, range_facts
@@ -29,7 +29,7 @@ from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
 from dask_odm.methods.left_out import is_right
-from dask_odm.models.classes import codes_of, listed, require_common
+from dask_odm.models.classes import codes_of, require_common
 from dask_odm.models.intervals import ends
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities

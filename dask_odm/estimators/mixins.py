@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.readers.labels import labels_of
+from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
@@ -26,7 +27,7 @@ from dask_odm.estimators.inputs.resolving import kind_of
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.methods.left_out import is_right
-from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, listed, require_common
+from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
 from dask_odm.models.predict import ScoreQuery, label_block, labels_block
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
