@@ -33,14 +33,11 @@ def same(model: MDDRidge, other: MDDRidge) -> None:
     assert model.moments_layout_ == other.moments_layout_
 
 
-@pytest.mark.parametrize(
-    ("d", "dtype", "scale"),
-    [
-        *((5, np.float32, None), (5, np.float64, "minmax")),  # compiled loops
-        *((90, np.float32, "standard"), (90, np.float64, None)),  # BLAS
-        *((700, np.float32, "minmax"), (700, np.float64, "standard")),  # blocks of fewer rows than a piece
-    ],
-)
+@pytest.mark.parametrize(("d", "dtype", "scale"), [
+    *((5, np.float32, None), (5, np.float64, "minmax")),  # compiled loops
+    *((90, np.float32, "standard"), (90, np.float64, None)),  # BLAS
+    *((700, np.float32, "minmax"), (700, np.float64, "standard")),  # blocks of fewer rows than a piece
+])  # fmt: skip
 def test_parts_are_the_whole(dtype, d, scale):
     X, y = rows(d, dtype)
     weight = np.random.default_rng(0).integers(0, 3, N) * 0.7  # rows of weight 0 take no part

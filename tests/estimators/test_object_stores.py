@@ -12,11 +12,9 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client
 
-from dask_odm import ODMClassifier, ingest, load_model, open_store
+from dask_odm import InputError, ObjectStoreError, ODMClassifier, Store, StoreError, ingest, load_model, open_store
 from dask_odm.cli import main
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError, ObjectStoreError, StoreError
 from dask_odm.events import IterationFinished
 from object_server import BUCKET, KEY, SECRET, ObjectServer
 from small_stores import store_of

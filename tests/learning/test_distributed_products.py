@@ -49,9 +49,7 @@ def asked(products: Products) -> list[bytes]:
         return [answer.tobytes() for answer in _answers(products, chosen, rest, few, v)]
 
 
-def _answers(
-    products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray
-) -> list[np.ndarray]:
+def _answers(products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray):
     active = products.among(chosen)
     answers = [active(v), active(2 * v), products.cross(rest, chosen, v), products.rows(few)]
     answers += [

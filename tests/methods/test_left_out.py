@@ -4,8 +4,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods.auto_limits import AutoLimits

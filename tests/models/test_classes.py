@@ -6,33 +6,29 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm import ODMClassifier, ingest, load_model, permutation_importance
+from dask_odm import InputError, ODMClassifier, ingest, load_model, permutation_importance
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.errors import InputError
 from dask_odm.models.classes import MISSING, UNKNOWN, codes_of
 from small_problems import blobs
 
 
-@pytest.mark.parametrize(
-    ("classes", "labels", "codes"),
-    [
-        ([0, 1], [1, 0, 1.0, True, 2], [1, 0, 1, 1, UNKNOWN]),
-        ([0, 1], ["1", "0", "1.0", "true", "2", "one", ""], [1, 0, 1, 1, UNKNOWN, UNKNOWN, UNKNOWN]),
-        ([0, 1], ["01", "1_0", "١"], [UNKNOWN, UNKNOWN, UNKNOWN]),  # which may be words
-        ([False, True], ["False", "TRUE", " true ", "0", b"1"], [0, 1, 1, 0, 1]),
-        (["0", "1"], [0, 1.0, True, 0.5], [0, 1, 1, UNKNOWN]),
-        (["False", "True"], [False, True, 1, 2], [0, 1, 1, UNKNOWN]),
-        (["no", "yes"], [b"no", "yes", 0], [0, 1, UNKNOWN]),
-        ([b"no", b"yes"], ["no", "yes"], [0, 1]),
-        (["1", "1.0"], [1, "1", "1.0"], [UNKNOWN, 0, 1]),  # two classes spell the number
-        (["True", "true", "1"], [True], [UNKNOWN]),
-        (["1", "2"], ["1.0", "01"], [0, UNKNOWN]),
-        (["yes", "Yes"], ["YES"], [UNKNOWN]),
-        ([-1, 2**60 + 1], ["-1", str(2**60 + 1), str(2**60)], [0, 1, UNKNOWN]),
-        ([1e-5, 0.5], ["1e-05", "0.50", "nan"], [0, 1, UNKNOWN]),
-        ([0, 1], [None, np.nan, pd.NA, pd.NaT], [MISSING] * 4),
-    ],
-)
+@pytest.mark.parametrize(("classes", "labels", "codes"), [
+    ([0, 1], [1, 0, 1.0, True, 2], [1, 0, 1, 1, UNKNOWN]),
+    ([0, 1], ["1", "0", "1.0", "true", "2", "one", ""], [1, 0, 1, 1, UNKNOWN, UNKNOWN, UNKNOWN]),
+    ([0, 1], ["01", "1_0", "١"], [UNKNOWN, UNKNOWN, UNKNOWN]),  # which may be words
+    ([False, True], ["False", "TRUE", " true ", "0", b"1"], [0, 1, 1, 0, 1]),
+    (["0", "1"], [0, 1.0, True, 0.5], [0, 1, 1, UNKNOWN]),
+    (["False", "True"], [False, True, 1, 2], [0, 1, 1, UNKNOWN]),
+    (["no", "yes"], [b"no", "yes", 0], [0, 1, UNKNOWN]),
+    ([b"no", b"yes"], ["no", "yes"], [0, 1]),
+    (["1", "1.0"], [1, "1", "1.0"], [UNKNOWN, 0, 1]),  # two classes spell the number
+    (["True", "true", "1"], [True], [UNKNOWN]),
+    (["1", "2"], ["1.0", "01"], [0, UNKNOWN]),
+    (["yes", "Yes"], ["YES"], [UNKNOWN]),
+    ([-1, 2**60 + 1], ["-1", str(2**60 + 1), str(2**60)], [0, 1, UNKNOWN]),
+    ([1e-5, 0.5], ["1e-05", "0.50", "nan"], [0, 1, UNKNOWN]),
+    ([0, 1], [None, np.nan, pd.NA, pd.NaT], [MISSING] * 4),
+])  # fmt: skip
 def test_places_among_the_classes(classes, labels, codes):
     assert codes_of(labels, classes) == codes
 

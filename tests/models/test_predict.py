@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
+from dask_odm import ODMClassifier, StoreError
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.diagnostics.evaluation import blocks, evaluate
-from dask_odm.errors import StoreError
 from dask_odm.estimators import lazy_values
-from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.models.predict import ModelFile, chunk_runs, label_block, values_of_chunks
 from models.made import make, rows
 from small_stores import store_of

@@ -12,8 +12,7 @@ import pytest
 import zarr
 from sklearn.model_selection import cross_val_score
 
-from dask_odm import ODMClassifier, ODMRegressor, ingest, load_model
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier, ODMRegressor, ingest, load_model
 from estimators.odm_models import SETTINGS
 
 NAMES = ["length", "width", "depth"]

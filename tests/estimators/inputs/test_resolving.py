@@ -10,10 +10,9 @@ import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, Store, ingest, open_store, permutation_importance
+from dask_odm import InputError, ODMClassifier, Store, ingest, open_store, permutation_importance
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.errors import InputError
 from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS

@@ -6,8 +6,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier
-from dask_odm.data.store.store import Store
+from dask_odm import ODMClassifier, Store
 from dask_odm.events import Progress
 from dask_odm.methods.landmark import recipe as landmark
 from dask_odm.solvers import Landmark
