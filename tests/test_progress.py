@@ -187,9 +187,7 @@ def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_pat
     assert quiet.outputs == []
     text = shown(notebook, "stderr")
     assert line(LEVELS, vars(ROOT)) in text.splitlines()
-    widgets = [
-        output for output in loud.outputs if "application/vnd.jupyter.widget-view+json" in output.get("data", {})
-    ]
+    widgets = [o for o in loud.outputs if "application/vnd.jupyter.widget-view+json" in o.get("data", {})]
     assert ("3/3" in text) != bool(widgets)  # text, or widgets where ipywidgets is installed
     assert "Warning" not in text
 
@@ -243,16 +241,13 @@ def test_a_long_fit_without_a_terminal_has_a_line_a_minute(monkeypatch, paramete
     assert bool(lines) is wanted
 
 
-@pytest.mark.parametrize(
-    ("settings", "parameters", "terminal", "drawn"),
-    [
-        ({"dask_odm.progress-after": 0}, {}, True, True),
-        ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file: a line a minute
-        ({"dask_odm.progress-after": 0}, {"callbacks": []}, True, False),
-        ({"dask_odm.progress-after": None}, {}, True, False),
-        ({}, {}, True, False),  # the fit takes less than five seconds
-    ],
-)
+@pytest.mark.parametrize(("settings", "parameters", "terminal", "drawn"), [
+    ({"dask_odm.progress-after": 0}, {}, True, True),
+    ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file: a line a minute
+    ({"dask_odm.progress-after": 0}, {"callbacks": []}, True, False),
+    ({"dask_odm.progress-after": None}, {}, True, False),
+    ({}, {}, True, False),  # the fit takes less than five seconds
+])  # fmt: skip
 def test_a_long_fit_says_what_it_does(monkeypatch, settings, parameters, terminal, drawn) -> None:
     monkeypatch.setattr("dask_odm.events.TELL_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", stream := Terminal() if terminal else io.StringIO())

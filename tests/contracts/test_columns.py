@@ -10,9 +10,7 @@ import pytest
 from made_tables import TABLES
 
 from cli.running import run
-from dask_odm import ODMClassifier, load_model
-from dask_odm.data.ingest import ingest
-from dask_odm.data.store.store import Store
+from dask_odm import ODMClassifier, Store, ingest, load_model
 from data.doors import through
 
 LEARNED, NEW = 200, 60  # rows

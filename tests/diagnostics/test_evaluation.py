@@ -18,17 +18,12 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_m
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from dask_odm.data.store.interchange import open_store
+from dask_odm import MDDRidge, ODMClassifier, SaddleSVC, Store, open_store, plot_confusion
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import Evaluation, blocks, evaluate
-from dask_odm.diagnostics.plotting import plot_confusion
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
-from dask_odm.estimators.mdd_ridge import MDDRidge
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, listen
 from small_problems import blobs
 from small_stores import store_of

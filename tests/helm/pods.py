@@ -323,15 +323,11 @@ class Machine:
         folder = pod.home / volume["name"]
         folder.mkdir()
         if "configMap" in volume:
-            (found,) = [
-                each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == volume["configMap"]["name"]
-            ]
+            (found,) = [e for e in self.of_kind("ConfigMap") if e["metadata"]["name"] == volume["configMap"]["name"]]
             for name, text in found["data"].items():
                 (folder / name).write_text(text)
         elif "secret" in volume:
-            (found,) = [
-                each for each in self.of_kind("Secret") if each["metadata"]["name"] == volume["secret"]["secretName"]
-            ]
+            (found,) = [e for e in self.of_kind("Secret") if e["metadata"]["name"] == volume["secret"]["secretName"]]
             for name, text in found["data"].items():
                 (folder / name).write_bytes(base64.b64decode(text))
         else:
@@ -384,9 +380,7 @@ def expanded(text: str, environment: dict[str, str]) -> str:
     )
 
 
-def until(
-    condition: Callable[[], bool], what: str, log: Callable[[], str] = str, seconds: float = READY_SECONDS
-) -> None:
+def until(condition: Callable[[], bool], what: str, log: Callable[[], str] = str, seconds: float = READY_SECONDS):
     """Wait for a condition; the failure shows a log."""
     deadline = time.monotonic() + seconds
     while not condition():
