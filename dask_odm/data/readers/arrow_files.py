@@ -55,10 +55,9 @@ class ArrowTable:
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         labels = self._batch.column(column)
-        if types.is_temporal(labels.type):
-            return label_values(labels.to_pandas())
         with suppress(NotImplementedError):  # of nested types, which are no labels
-            labels = labels.dictionary_encode()  # so that equal labels are one object
+            # so that equal labels are one object, but for dates, of which pandas would make numbers
+            labels = labels if types.is_temporal(labels.type) else labels.dictionary_encode()
         return label_values(labels.to_pandas(types_mapper=pd.ArrowDtype))
 
     def column(self, i: int, start: int, stop: int) -> pd.Series:
