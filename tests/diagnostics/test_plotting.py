@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -37,6 +36,12 @@ def test_histogram_holds_every_row_and_the_band() -> None:
     assert labels == ["free band, 1 ± 0.25", "12.5 % misclassified"]
 
 
+def test_margins_of_a_model_without_a_band_have_none() -> None:
+    ax = plot_margin_distribution(MARGINS)
+    assert len(ax.patches) == len(ax.containers[0])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["12.5 % misclassified"]
+
+
 def test_draws_where_it_is_told_and_saves(tmp_path) -> None:
     from matplotlib.figure import Figure
 
@@ -54,6 +59,7 @@ def test_draws_where_it_is_told_and_saves(tmp_path) -> None:
         ([1.0, np.nan, np.inf], 0.1, "2 of 3 are not"),
         ([1.0], 1.0, r"'theta' parameter .* range \[0.0, 1.0\). Got 1.0"),
         ([1.0], float("nan"), "'theta' parameter .* Got nan"),
+        ([1.0], ODMClassifier(), r"'theta' parameter .* Got ODMClassifier\(\)"),
     ],
 )
 def test_bad_input_is_named(margins, theta, message) -> None:
@@ -106,7 +112,7 @@ def test_weights_of_shards_show_the_suspects() -> None:
         (odm.plot_predictions, "of a regressor"),
         (odm.plot_importance, r"permutation_importance\(model, X, y\)"),
         (odm.plot_learning_curve, r"learning_curve\(model, X, y\)"),
-        (partial(odm.plot_margin_distribution, theta=0.1), r"margins y f\(x\), as of y \* model.decision_function"),
+        (odm.plot_margin_distribution, r"margins y f\(x\), as of y \* model.decision_function"),
         (odm.plot_shard_weights, "the shard_weights_ of a fitted MixingClassifier"),
     ],
 )
