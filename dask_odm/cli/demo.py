@@ -130,7 +130,7 @@ def _facts(path: str, test: Any, say: Say) -> tuple[dict[str, Any], Evaluation]:
 
 def _plot(path: str, found: Evaluation, say: Say) -> str | None:
     try:
-        figure: Any = plot_margin_distribution(np.concatenate(found.margins or []), found.theta or 0.0).figure
+        figure: Any = plot_margin_distribution(np.concatenate(found.margins or []), found.theta).figure
     except PlottingUnavailableError as error:
         say(f"no plot: {error}")
         return None

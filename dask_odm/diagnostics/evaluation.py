@@ -56,8 +56,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
 
     Returns
     -------
-    Evaluation by labels, `Errors` by targets, or `Together` of several labels or targets of a row; ``facts()`` are all
-    results.
+    Evaluation by labels, `Errors` by targets, or `Together` of several of a row; ``facts()`` are all results.
 
     Raises
     ------
@@ -66,8 +65,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
     """
     in_memory = isinstance(store, tuple) and len(store) == 2
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
-    of_stores = not (in_memory or isinstance(model, BaseEstimator))
-    steps, model = (Steps(), model) if of_stores else last_step(model, "evaluate")
+    steps, model = last_step(model, "evaluate") if in_memory or isinstance(model, BaseEstimator) else (Steps(), model)
     if in_memory:
         resolved = resolve(*store, needs_labels=False) if steps else model._resolve(*store)
         if resolved.y is None:

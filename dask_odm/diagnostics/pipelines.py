@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,7 @@ class Steps:
 
     def transformed(self, X: Any) -> Any:
         """Return rows as the transformers give them to the last step."""
-        rows = self.named(X)
-        for each in self.transformers:
-            rows = each.transform(rows)
-        return rows
+        return reduce(lambda rows, each: each.transform(rows), self.transformers, self.named(X))
 
     def named(self, X: Any) -> Any:
         """Return rows to prepare as an array, or as a frame if the first step was fitted on one."""

@@ -182,9 +182,8 @@ class RoundedNumbers:
     def _note_range(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any], is_small: bool) -> None:
         if self._close is None:
             self._close, self._ends = np.arange(numbers.shape[1]), np.full((3, numbers.shape[1]), -np.inf)
-        seen = self._close
-        if not is_small:  # a number may be too large, whatever came before
-            seen = np.union1d(seen, np.flatnonzero(np.isinf(kept).any(axis=0)))
+        # a number may be too large, whatever came before
+        seen = self._close if is_small else np.union1d(self._close, np.flatnonzero(np.isinf(kept).any(axis=0)))
         if not len(seen):
             return
         held = numbers[:, seen].astype(np.float64)
