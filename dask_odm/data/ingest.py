@@ -85,7 +85,8 @@ def ingest(
     ----------
     source : the rows in any of these forms; feature names are kept if there are any
 
-        - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
+        - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input, which
+          is saved in Dask's ``temporary-directory`` first.
           Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
           Names of folders such as ``year=2024`` tell columns, which come last.
           Texts may be .gz, .bz2, .xz or .zst (needs pyarrow), or one file in .zip or .tar. All but NumPy files may be
@@ -105,8 +106,8 @@ def ingest(
     store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
     format : {formats}; by default told by name or content
     n_features : number of features to which the words of texts are hashed, see ``text``. For LIBSVM text, the number of
-        its features, without which a first pass looks for the largest index. It must be given for standard input, or if
-        another file (a test set) has larger indices
+        its features, without which a first pass looks for the largest index. It must be given if another file (a test
+        set) has larger indices
     label : column of a file of columns or a frame by name or number (default: label, y, target or class, else the
         last), array of an archive, column number of an array, variable of a Dataset, or False for none. A list of
         columns with numbers are several targets of a row, or labels if all are 0 or 1

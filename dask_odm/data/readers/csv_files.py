@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from dask_odm.data.readers.column_values import UnfitError, numbers_in, spelled
-from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_files, file_size, is_number, opening_lines
+from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
@@ -62,7 +62,6 @@ class CsvSource(FrameSource):
         # a missing value was met; until then fields are not compared with its spellings, which takes memory
         self._with_gaps = False
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
-        self.is_read_once = any(isinstance(path, PipedText) for path in paths)
 
     def _read_all(self) -> Iterator[Batch]:
         """Yield the blocks. A thread parses the next one meanwhile, which pandas does without Python's lock."""

@@ -222,12 +222,11 @@ def _above(file: str) -> str:
 
 def detect_format(path: str) -> str:
     """Return the format of a file by its name, else by its first line; raise InputError if neither tells."""
-    if not isinstance(path, PipedText):
-        kind = _told_by_name(path)
-        if kind is not None:
-            return kind
+    kind = _told_by_name(path)
+    if kind is not None:
+        return kind
     head = first_bytes(path)
-    if head.startswith(ZIP) and not isinstance(path, PipedText):
+    if head.startswith(ZIP):
         kind = _told_by_member(path)
         if kind is not None:
             return kind
