@@ -13,7 +13,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.kept_rows import KeptRows
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source
@@ -25,6 +24,7 @@ from dask_odm.data.readers.table_source import NeedsRecipeError, TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.kept_rows import KeptRows
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.data.store.writer import StoreWriter, publish_all
@@ -362,7 +362,7 @@ class _Filling:
         step = self.reading.block_rows(features)
         report(Progress(task, done, total, "rows"))
         for writer, held in zip(self.writers, kept, strict=True):
-            for X, *beside in held.blocks():
+            for X, *beside in (block.values() for block in held):
                 for start in range(0, X.shape[0], step):
                     rows = slice(start, start + step)
                     writer.append(made(X[rows]), *(None if each is None else each[rows] for each in beside))
