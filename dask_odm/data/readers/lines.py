@@ -312,14 +312,19 @@ def opening_lines(path: str, most: int = _FIRST_LINE) -> Iterator[tuple[int, byt
     raise InputError(f"{path}: the file is empty.")
 
 
-def is_number(word: str | bytes) -> bool:
-    """Return whether a word is a number in ASCII, without Python's underscores as in 1_000."""
+def number_in(word: str | bytes) -> float | None:
+    """Return the number that a word is in ASCII, without Python's underscores as in 1_000; None if it is none."""
     try:
-        float(word)
+        number = float(word)
     except ValueError:
-        return False
+        return None
     text = word.decode("ascii", "replace") if isinstance(word, bytes) else word
-    return text.isascii() and "_" not in text
+    return number if text.isascii() and "_" not in text else None
+
+
+def is_number(word: str | bytes) -> bool:
+    """Return whether a word is a number, see `number_in`."""
+    return number_in(word) is not None
 
 
 def names_in_zip(path: str) -> list[str]:
