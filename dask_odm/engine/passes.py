@@ -244,8 +244,7 @@ def join_nodes(runs: Sequence[list[Node]]) -> list[Node]:
 
 def _join_apart(runs: Sequence[tuple[list[Node], Any]]) -> list[Node]:
     """Return `join_nodes` of runs that have kept values beside their nodes."""
-    found: list[Node] = join_nodes([nodes for nodes, _ in runs])
-    return found
+    return join_nodes([nodes for nodes, _ in runs])
 
 
 def _whole(runs: Sequence[list[Node]]) -> Any:
