@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing_classifier import MixingClassifier as MixingClassifier
     from dask_odm.estimators.odm_classifier import ODMClassifier as ODMClassifier
-    from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
+    from dask_odm.estimators.odm_searches import ODMClassifierCV as ODMClassifierCV
     from dask_odm.estimators.odm_regressor import ODMRegressor as ODMRegressor
-    from dask_odm.estimators.odm_regressor_cv import ODMRegressorCV as ODMRegressorCV
+    from dask_odm.estimators.odm_searches import ODMRegressorCV as ODMRegressorCV
     from dask_odm.estimators.one_class_odm import OneClassODM as OneClassODM
     from dask_odm.estimators.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model as load_model

@@ -30,7 +30,6 @@ from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
 from dask_odm.methods.left_out import is_right
 from dask_odm.models.classes import codes_of, listed, require_common
-from dask_odm.models.intervals import ends
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
@@ -150,11 +149,11 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
         thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
         made = zip(links, thresholds, strict=True)
         each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
-    giver, then = model, ends
-    sizes: dict[float, Any] = {}  # of intervals, by coverage
+    giver = model
+    made_by: dict[float, Any] = {}  # what makes intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
         for share in COVERAGES:
-            giver, then, sizes[share] = model._of_intervals(share)
+            giver, made_by[share] = model._of_intervals(share)
     right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         known = known_targets(y)  # of rows that miss another target, too, nothing counts
@@ -165,7 +164,7 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
             shares = known * (1.0 if weight is None else weight)
             right += float(shares @ is_right(predicted, true))
             total += float(shares.sum())
-        held = {share: then(values, size).reshape(len(y), -1, 2) for share, size in sizes.items()}
+        held = {share: then(values).reshape(len(y), -1, 2) for share, then in made_by.items()}
         for j, one in enumerate(each):
             more = {"intervals": {share: pairs[:, j] for share, pairs in held.items()}} if held else {}
             one.add(true[:, j], predicted[:, j], weight, **more)
@@ -282,8 +281,7 @@ class Evaluation:
     @property
     def confusion(self) -> NDArray[np.int64]:
         """The rows by true and predicted class, (classes + strangers, classes)."""
-        found: NDArray[np.int64] = self.counts.toarray()
-        return found
+        return self.counts.toarray()
 
     @property
     def rows(self) -> int:
@@ -357,8 +355,7 @@ class Evaluation:
     @property
     def _strange(self) -> NDArray[np.int64]:
         """Number of rows of each label that the model does not have."""
-        rows: NDArray[np.int64] = self.counts.sum(axis=1)[len(self.classes) :]
-        return rows
+        return self.counts.sum(axis=1)[len(self.classes) :]
 
     def _class_facts(self) -> dict[str, Any]:
         """Return the results from confusion, scores and probabilities. A class without rows has None."""

@@ -101,8 +101,7 @@ def _cells(places: Array, size: Any) -> Array:
 
 
 def _numbers(cells: Array) -> Array:
-    found: Array = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
-    return found
+    return np.unique(cells, axis=0, return_inverse=True)[1].ravel()
 
 
 def _warn_if_single(groups: Array, size: Any, steps: Callable[[], str]) -> None:

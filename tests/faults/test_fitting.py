@@ -17,7 +17,7 @@ from dask_odm.data.ingest import ingest
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
+from dask_odm.estimators.odm_searches import ODMClassifierCV
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import MNP, SODM, Cells
