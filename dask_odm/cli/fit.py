@@ -83,18 +83,9 @@ def search(estimator: str, **given: Any) -> None:
 
 
 def _learn(
-    store: str,
-    model: str,
-    estimator: str,
-    cube: CubeOptions,
-    runs_on: Place,
-    overwrite: bool,
-    as_json: bool,
-    groups: str | None = None,
-    blocks: str | None = None,
-    start: str | None = None,
-    **given: Any,
-) -> None:
+    store: str, model: str, estimator: str, cube: CubeOptions, runs_on: Place, overwrite: bool, as_json: bool,
+    groups: str | None = None, blocks: str | None = None, start: str | None = None, **given: Any,
+) -> None:  # fmt: skip
     """Fit an estimator to a store or a cube and save the model; ``given`` are the values of the estimator's options."""
     from dask_odm.data.store.records import check_target
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text

@@ -90,14 +90,11 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
     lacking = getattr(getattr(model, "_model", None), "lacking", ())  # classes that had no row, which no link knows
     found = Evaluation(
-        classes,
-        None if theta is None else float(theta),
-        strangers,
-        margins=[] if keep_margins else None,
+        classes, None if theta is None else float(theta), strangers, margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
         conformity=None if lacking else getattr(model, "conformity_", None),
         threshold=getattr(model, "threshold_", 0.0),
-    )
+    )  # fmt: skip
     computed = found.link is not None and (getattr(model._model, "pairs", 0) > 0 or lacking)
     shares = blocks(store, model.predict_proba(store.path), "probabilities") if computed else repeat(None)
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):

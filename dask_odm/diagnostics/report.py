@@ -45,14 +45,9 @@ FEWEST_ROWS = 1000  # drawn rows by which importance is judged: their accuracy i
 
 
 def report(
-    model: Any,
-    store: Any,
-    path: str | os.PathLike[str],
-    *,
-    y: Any = None,
-    importance: bool | None = None,
+    model: Any, store: Any, path: str | os.PathLike[str], *, y: Any = None, importance: bool | None = None,
     overwrite: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write a page about a fitted model, and about how well it predicts the rows of a store or a cube.
 
     The first screen says how good the model is beside chance, and whether to trust it, with one picture. Folds below

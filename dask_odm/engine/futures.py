@@ -186,13 +186,9 @@ class Tasks:
             return self.gather(futures[-1:], [future.key for future in futures])[0]
 
     def _pinned(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
-        name: str,
-        shared: tuple[Any, ...],
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, shared: tuple[Any, ...],
         *start: Any,
-    ) -> list[Any]:
+    ) -> list[Any]:  # fmt: skip
         """Submit one task for each of ``arguments``, which prefers one worker and takes any other if that is gone.
 
         With ``start``, the tasks form a chain: each gets the future of the one before as its first argument.
@@ -214,13 +210,9 @@ class Tasks:
             watch_of(self.client).wait(self.client.run, function, *arguments, on_error="return")
 
     def map_chunks(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
-        phase: str,
-        *shared: Any,
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str, *shared: Any,
         folder: str | None = None,
-    ) -> list[Any]:
+    ) -> list[Any]:  # fmt: skip
         """Return ``[function(*shared, *a) for a in arguments]`` in order, by tasks of a few items each.
 
         What they share is sent to each worker once, not with every task, or through a ``folder`` as by `finished`.
@@ -236,14 +228,9 @@ class Tasks:
         return [item for first in sorted(results) for item in results[first]]
 
     def finished(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
-        tasks: int,
-        phase: str,
-        *shared: Any,
-        folder: str | None = None,
-    ) -> Iterator[tuple[int, list[Any]]]:
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], tasks: int, phase: str,
+        *shared: Any, folder: str | None = None,
+    ) -> Iterator[tuple[int, list[Any]]]:  # fmt: skip
         """Yield the results of `map_chunks` in runs as they finish, up to ``tasks``, each with the number of its first.
 
         Earlier runs start first. Without a client, all have finished then. Workers join the results of many tasks,
@@ -277,13 +264,9 @@ class Tasks:
             yield bounds[joined * i], result
 
     def _through_files(
-        self,
-        function: Callable[..., Any],
-        runs: dict[str, Sequence[tuple[Any, ...]]],
-        bounds: Sequence[int],
-        folder: str,
-        shared: tuple[Any, ...],
-    ) -> Iterator[tuple[int, list[Any]]]:
+        self, function: Callable[..., Any], runs: dict[str, Sequence[tuple[Any, ...]]], bounds: Sequence[int],
+        folder: str, shared: tuple[Any, ...],
+    ) -> Iterator[tuple[int, list[Any]]]:  # fmt: skip
         """Yield the results of `finished`, of ``runs`` by key, through files of a ``folder``."""
         asked = os.path.join(folder, f"{next(iter(runs))}-shared")
         save_bytes(asked, pickled(shared))

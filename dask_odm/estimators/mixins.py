@@ -217,14 +217,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if isinstance(resolved, Given):
             return _count_in_memory(predicted, y, weight, classes)
         counts = predicted.map_blocks(
-            count_block,
-            *[each for each in (y, weight) if each is not None],
-            classes=classes,
-            chunks=(1,),
-            dtype=object,
-            meta=np.empty(0, object),
-            token="score",
-        )
+            count_block, *[each for each in (y, weight) if each is not None], classes=classes, chunks=(1,),
+            dtype=object, meta=np.empty(0, object), token="score",
+        )  # fmt: skip
         return reduce(add, computed(counts)[0])
 
     def _count_store(self, store: Store) -> tuple[float, float]:

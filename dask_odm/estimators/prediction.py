@@ -85,16 +85,9 @@ class Predictor(RunParameters):
         return mapped(cube, answers_of_rows, (model, threads, then), answers, name, columns)
 
     def _answered(
-        self,
-        X: Any,
-        name: str,
-        then: Then = None,
-        *,
-        dtype: Any = None,
-        columns: int | None = None,
-        of_map: str = "",
-        giver: Predictor | None = None,
-    ) -> Any:
+        self, X: Any, name: str, then: Then = None, *, dtype: Any = None, columns: int | None = None,
+        of_map: str = "", giver: Predictor | None = None,
+    ) -> Any:  # fmt: skip
         """Return the model's values of all rows, or what ``then(values)`` makes of them, in the form of ``X``.
 
         Answers are of a ``dtype``, by default that of the values, and so is the number of their ``columns``, 0 for one

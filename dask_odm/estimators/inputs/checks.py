@@ -81,13 +81,10 @@ class CheckedRows:
         place = np.zeros(len(factors), self.codes.dtype)
         place[learned] = np.arange(len(learned))
         return replace(
-            self,
-            weight=np.where(np.array(factors)[self.codes] > 0, self.weight, 0.0),
-            classes=self.classes[learned],
-            codes=place[self.codes],
-            factors=tuple(factor for factor in factors if factor > 0),
+            self, weight=np.where(np.array(factors)[self.codes] > 0, self.weight, 0.0), classes=self.classes[learned],
+            codes=place[self.codes], factors=tuple(factor for factor in factors if factor > 0),
             all_classes=self.classes,
-        )
+        )  # fmt: skip
 
 
 @contextmanager

@@ -162,16 +162,9 @@ def stored(X: Any) -> Store | None:
 
 
 def resolve_training(
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    groups: Any = None,
-    memory_limit: int | str | None = None,
-    *,
-    needs_labels: bool = True,
-    recipe: ColumnRecipe | None = None,
-    dtype: str | None = None,
-) -> Resolved:
+    X: Any, y: Any, sample_weight: Any, groups: Any = None, memory_limit: int | str | None = None, *,
+    needs_labels: bool = True, recipe: ColumnRecipe | None = None, dtype: str | None = None,
+) -> Resolved:  # fmt: skip
     """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory.
 
     The y of lazy arrays is zeros unless ``needs_labels``. The columns of a frame become features by a ``recipe``, by
