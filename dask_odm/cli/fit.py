@@ -38,16 +38,17 @@ blocks_option = click.option(
 )
 
 
+def _learning(command: Any) -> Any:
+    """Add the arguments and options of all commands that learn."""
+    shared = click.argument("store"), click.argument("model"), groups_option, blocks_option, cube_options, place_options
+    for add in reversed((*shared, overwrite_option, json_option)):
+        command = add(command)
+    return command
+
+
 @click.command(cls=EstimatorCommand)
-@click.argument("store")
-@click.argument("model")
-@groups_option
-@blocks_option
+@_learning
 @click.option("--start", metavar="MODEL", help="Start from what this model found in the rows that come first.")
-@cube_options
-@place_options
-@overwrite_option
-@json_option
 def fit(**given: Any) -> None:
     """Learn from a STORE and write the MODEL.
 
@@ -63,14 +64,7 @@ def fit(**given: Any) -> None:
 
 
 @click.command(cls=EstimatorCommand, suffix=SEARCHES)
-@click.argument("store")
-@click.argument("model")
-@groups_option
-@blocks_option
-@cube_options
-@place_options
-@overwrite_option
-@json_option
+@_learning
 def search(estimator: str, **given: Any) -> None:
     """Find settings for a STORE, and write the MODEL that was learned with the best of them.
 

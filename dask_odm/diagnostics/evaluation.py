@@ -78,9 +78,12 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
         store.require_classes("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no labels to compare with.")
-    _require_scores(model, store)
     labels = list(store.classes or ())
     classes = listed(model.classes_)
+    values = 2 * 8 * store.chunk_rows * len(classes)  # as they are computed, and in the dtype of the rows
+    what = f"The decision values of {store.chunk_rows:,} rows, a chunk, for {len(classes):,} classes"
+    advice = "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows)."
+    Cluster.current(getattr(model, "memory_limit", None)).require(values, 1, what, advice)
     require_common(labels, classes, store.name)
     table = np.array([*codes_of(labels, classes), -1])
     unknown = np.flatnonzero(table[:-1] < 0)
@@ -100,18 +103,6 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
-
-
-def _require_scores(model: Any, store: Store) -> None:
-    """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
-    count = len(model.classes_)
-    values = 2 * 8 * store.chunk_rows * count  # as they are computed, and in the dtype of the rows
-    Cluster.current(getattr(model, "memory_limit", None)).require(
-        values,
-        1,
-        f"The decision values of {store.chunk_rows:,} rows, a chunk, for {count:,} classes",
-        "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows).",
-    )
 
 
 def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
