@@ -30,7 +30,6 @@ from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
 from dask_odm.methods.left_out import is_right
 from dask_odm.models.classes import codes_of, require_common
-from dask_odm.models.intervals import ends
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
@@ -94,9 +93,12 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
         store.require_classes("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no labels to compare with.")
-    _require_scores(model, store)
     labels = list(store.classes or ())
     classes = listed(model.classes_)
+    values = 2 * 8 * store.chunk_rows * len(classes)  # as they are computed, and in the dtype of the rows
+    what = f"The decision values of {store.chunk_rows:,} rows, a chunk, for {len(classes):,} classes"
+    advice = "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows)."
+    Cluster.current(getattr(model, "memory_limit", None)).require(values, 1, what, advice)
     require_common(labels, classes, store.name)
     table = np.array([*codes_of(labels, classes), -1])
     unknown = np.flatnonzero(table[:-1] < 0)
@@ -106,31 +108,16 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
     lacking = getattr(getattr(model, "_model", None), "lacking", ())  # classes that had no row, which no link knows
     found = Evaluation(
-        classes,
-        None if theta is None else float(theta),
-        strangers,
-        margins=[] if keep_margins else None,
+        classes, None if theta is None else float(theta), strangers, margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
         conformity=None if lacking else getattr(model, "conformity_", None),
         threshold=getattr(model, "threshold_", 0.0),
-    )
+    )  # fmt: skip
     computed = found.link is not None and (getattr(model._model, "pairs", 0) > 0 or lacking)
     shares = blocks(store, model.predict_proba(store.path), "probabilities") if computed else repeat(None)
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
-
-
-def _require_scores(model: Any, store: Store) -> None:
-    """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
-    count = len(model.classes_)
-    values = 2 * 8 * store.chunk_rows * count  # as they are computed, and in the dtype of the rows
-    Cluster.current(getattr(model, "memory_limit", None)).require(
-        values,
-        1,
-        f"The decision values of {store.chunk_rows:,} rows, a chunk, for {count:,} classes",
-        "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows).",
-    )
 
 
 def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
@@ -165,11 +152,11 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
         thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
         made = zip(links, thresholds, strict=True)
         each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
-    giver, then = model, ends
-    sizes: dict[float, Any] = {}  # of intervals, by coverage
+    giver = model
+    made_by: dict[float, Any] = {}  # what makes intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
         for share in COVERAGES:
-            giver, then, sizes[share] = model._of_intervals(share)
+            giver, made_by[share] = model._of_intervals(share)
     right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         known = known_targets(y)  # of rows that miss another target, too, nothing counts
@@ -180,7 +167,7 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
             shares = known * (1.0 if weight is None else weight)
             right += float(shares @ is_right(predicted, true))
             total += float(shares.sum())
-        held = {share: then(values, size).reshape(len(y), -1, 2) for share, size in sizes.items()}
+        held = {share: then(values).reshape(len(y), -1, 2) for share, then in made_by.items()}
         for j, one in enumerate(each):
             more = {"intervals": {share: pairs[:, j] for share, pairs in held.items()}} if held else {}
             one.add(true[:, j], predicted[:, j], weight, **more)
@@ -297,8 +284,7 @@ class Evaluation:
     @property
     def confusion(self) -> NDArray[np.int64]:
         """The rows by true and predicted class, (classes + strangers, classes)."""
-        found: NDArray[np.int64] = self.counts.toarray()
-        return found
+        return self.counts.toarray()
 
     @property
     def rows(self) -> int:
@@ -372,8 +358,7 @@ class Evaluation:
     @property
     def _strange(self) -> NDArray[np.int64]:
         """Number of rows of each label that the model does not have."""
-        rows: NDArray[np.int64] = self.counts.sum(axis=1)[len(self.classes) :]
-        return rows
+        return self.counts.sum(axis=1)[len(self.classes) :]
 
     def _class_facts(self) -> dict[str, Any]:
         """Return the results from confusion, scores and probabilities. A class without rows has None."""

@@ -67,14 +67,9 @@ def written_file(path: str) -> Iterator[TextIO]:
 
 
 def write_predictions(
-    model: Any,
-    store: Store,
-    out: str | os.PathLike[str],
-    *,
-    what: str = "labels",
-    coverage: float = 0.9,
+    model: Any, store: Store, out: str | os.PathLike[str], *, what: str = "labels", coverage: float = 0.9,
     overwrite: bool = False,
-) -> int:
+) -> int:  # fmt: skip
     """Write a prediction for every row of a store, in their order, and return their number.
 
     ``what`` are a classifier's labels, scores or probabilities, or sets of a ``coverage``: of classes, or the ends of

@@ -25,7 +25,7 @@ from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Registered, parameter, with_parameters
-from dask_odm.learning.training.family import Family, OnlyRecipe
+from dask_odm.learning.training.family import OnlyRecipe
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.papers.mdd.kept_moments import KeptMoments
@@ -52,7 +52,7 @@ class ShardRegressor(StoreRegressor):
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("gap_", "contraction_", "lam_", "loo_score_", "loo_errors_")
-    _targets: ClassVar[RealTargets] = RealTargets(several=True)
+    _targets = RealTargets(several=True)
 
     _: KW_ONLY
     lam: Any = parameter(1e-3, POSITIVE, StrOptions({"loo"}), "array-like")
@@ -146,7 +146,7 @@ class MDDRidge(ShardRegressor):
     True
     """
 
-    _family: ClassVar[Family[Any]] = OnlyRecipe(MOMENTS)
+    _family = OnlyRecipe(MOMENTS)
     _saved: ClassVar[tuple[str, ...]] = ("moments_", "moments_layout_")
 
     lam: Any = 1e-3
@@ -301,7 +301,7 @@ class MDDKernelRidge(GammaParameters, ShardRegressor):
     True
     """
 
-    _family: ClassVar[Family[Any]] = KernelRidgeFamily()
+    _family = KernelRidgeFamily()
     _saved: ClassVar[tuple[str, ...]] = ("support_",)
 
     kernel: str | Callable[[Array, Array], Array] = parameter("rbf", Registered(KERNELS), callable)

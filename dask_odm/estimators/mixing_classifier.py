@@ -14,7 +14,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from dask_odm.estimators.inputs.checks import check_senders
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import COUNT, NOT_NEGATIVE, POSITIVE, parameter, with_parameters
-from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.mixing.online_passes import LOCALS
 from dask_odm.papers.mixing.recipe import MixingFamily, MixingFit
@@ -114,7 +113,7 @@ class MixingClassifier(StoreClassifier):
     (True, True)
     """
 
-    _family: ClassVar[Family[Any]] = MixingFamily()
+    _family = MixingFamily()
     _saved: ClassVar[tuple[str, ...]] = ("shards_", "shard_weights_", "shard_errors_", "suspects_")
 
     local: str = parameter("pa", StrOptions(set(LOCALS)))

@@ -18,12 +18,11 @@ from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
 from dask_odm.estimators.shared_parameters import GammaParameters, NewtonParameters
-from dask_odm.estimators.target_kinds import NormalRows, TargetKind
+from dask_odm.estimators.target_kinds import NormalRows
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     POSITIVE,
     Registered,
-    SolverClasses,
     SolverObject,
     parameter,
     solver_object,
@@ -151,9 +150,9 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
     True
     """
 
-    _family: ClassVar[Family[Any]] = OneClassFamily()
-    _targets: ClassVar[TargetKind] = NormalRows()
-    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
+    _family = OneClassFamily()
+    _targets = NormalRows()
+    _solvers = (Exact, Landmark, Newton)
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "offset_", "dual_gap_", "support_", "dual_coef_", "loo_parameters_"
     )  # fmt: skip

@@ -11,20 +11,16 @@ from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     COUNT,
     Registered,
-    SolverClasses,
     SolverObject,
     parameter,
-    solver_word,
     with_parameters,
 )
-from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.saddle.recipes import HullFamily
 from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
@@ -110,8 +106,8 @@ class SaddleSVC(GammaParameters, StoreClassifier):
     True
     """
 
-    _family: ClassVar[Family[Any]] = HullFamily()
-    _solvers: ClassVar[SolverClasses] = HULL_SOLVERS
+    _family = HullFamily()
+    _solvers = HULL_SOLVERS
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
     }
@@ -147,15 +143,7 @@ class SaddleSVC(GammaParameters, StoreClassifier):
         InputError
             A solver other than "mnp" or "auto", or a kernel other than "linear"; an invalid alpha; or as `fit`.
         """
-        try:
-            values = [None if alpha is None else float(alpha) for alpha in alphas]
-        except (TypeError, ValueError) as error:
-            raise InputError(f"alphas must be a sequence of numbers or None. Got {alphas!r} instead.") from error
-        if not values or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
-            raise InputError(
-                "alpha_path takes one alpha at least, and needs kernel='linear' with solver='mnp' or 'auto'."
-            )
-        return self._path(X, y, sample_weight, "alpha", values)
+        return self._path(X, y, sample_weight, "alpha", alphas, "mnp")
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:
         return SaddleFit.of(self, run, more.get("alphas", ()))

@@ -121,8 +121,7 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
     if piped and not kind.is_text:
         texts = titles(each for each in FORMATS.values() if each.is_text)
         raise InputError(f"{piped[0]}: must be {texts}, not {word}; save it to a file first.")
-    source: TableSource = kind.open(paths, reading)
-    return source
+    return kind.open(paths, reading)
 
 
 def _held(source: Any) -> Callable[..., TableSource] | None:

@@ -175,8 +175,7 @@ def missing_labels(labels: npt.NDArray[Any], *, text: bool) -> npt.NDArray[np.bo
         return np.isnan(labels)
     local, distinct = _distinct(labels)
     blank = [text and isinstance(value, str) and not value.strip() for value in distinct]
-    missing: npt.NDArray[np.bool_] = (pd.isna(distinct) | np.array(blank, dtype=bool))[local]
-    return missing
+    return (pd.isna(distinct) | np.array(blank, dtype=bool))[local]
 
 
 def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:

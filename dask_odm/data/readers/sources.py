@@ -118,8 +118,7 @@ def computed(*lazy: Any, **options: Any) -> tuple[Any, ...]:
             get_scheduler()
         except RuntimeError as error:
             raise ClusterError(ASYNCHRONOUS) from error
-    found: tuple[Any, ...] = compute(*lazy, **options)
-    return found
+    return compute(*lazy, **options)
 
 
 @contextmanager

@@ -221,10 +221,8 @@ class LazyArrays(_Blocks):
         names = _names_of(self.X, self.feature_names, recipe)
         X = self.X.map_blocks(
             lambda rows: rows_by(pd.DataFrame(rows, columns=names), recipe),
-            chunks=(self.X.chunks[0], (recipe.n_features,)),
-            dtype=recipe.dtype,
-            meta=np.empty((0, 0), recipe.dtype),
-        )
+            chunks=(self.X.chunks[0], (recipe.n_features,)), dtype=recipe.dtype, meta=np.empty((0, 0), recipe.dtype),
+        )  # fmt: skip
         return replace(self, X=X, column_recipe=recipe, feature_names=None)
 
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
