@@ -1,7 +1,5 @@
 """Workers for tests: processes of this machine under nannies, as a user has them."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,12 +1,10 @@
 """Fixtures shared by all tests: real data where the machine has it, small made-up rows everywhere."""
 
-from __future__ import annotations
-
 import os
 
-# NumPy reads it, here and in processes that tests start. Threads of BLAS spin while they wait, which takes more of the
-# processors than the products of small problems.
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# NumPy and scikit-learn read them, here and in processes that tests start. Threads of BLAS and OpenMP spin while they
+# wait, which takes more of the processors than small problems.
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
 import gc
 import lzma
@@ -57,11 +55,14 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 LONG_FOLDERS = {"benchmarks", "faults", "helm"}  # nothing of them is about learning
 LONG_FILES = {"test_demo.py", "test_examples.py", "test_objects.py", "test_object_stores.py"}
+# Of a minute and more. All of a file is one process's, so that the others would wait for one that begins late.
+BEGIN = ["test_memory.py", "test_site.py", "test_examples.py", "test_running.py", "test_pages.py", "test_clusters.py"]
+BEGIN += ["test_scikit_learn.py", "test_inputs.py", "test_cluster.py", "test_faults.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is not about learning as slow; begin with the longest file, since all of a file is one process's."""
-    items.sort(key=lambda item: item.path.name != "test_memory.py")
+    """Mark what is not about learning as slow; begin with the longest files."""
+    items.sort(key=lambda item: BEGIN.index(item.path.name) if item.path.name in BEGIN else len(BEGIN))
     for item in items:
         if item.path.parent.name in LONG_FOLDERS or item.path.name in LONG_FILES:
             item.add_marker(pytest.mark.slow)
@@ -123,19 +124,6 @@ def load_svm(data_dir: Path) -> Callable[[str], Rows]:
         return X.toarray(), y
 
     return load
-
-
-@pytest.fixture(scope="session")
-def make_blobs() -> Callable[..., Rows]:
-    """``make_blobs(n, d, seed)``: two overlapping normal clouds, labels -1.0 and +1.0, in random order."""
-
-    def make(n: int = 60, d: int = 3, seed: int = 0, *, distance: float = 2.0, dtype: str = "float64") -> Rows:
-        rng = np.random.default_rng(seed)
-        y = rng.permutation(np.where(np.arange(n) % 2, 1.0, -1.0))
-        X = rng.standard_normal((n, d)) + 0.5 * distance / np.sqrt(d) * y[:, None]
-        return X.astype(dtype), y
-
-    return make
 
 
 @pytest.fixture(scope="session")

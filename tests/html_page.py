@@ -1,7 +1,5 @@
 """A page of HTML as a test reads it, and names that do harm where they are not escaped."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 VOID = {"meta", "br", "img", "link"}

@@ -1,7 +1,5 @@
 """Small problems of two hulls, over rows in memory or as if they were streamed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@
 It reads ``model.zarr`` and ``scene.zarr`` in the folder, and writes ``map.zarr`` and a line of ``done.txt`` a region.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 python tests/minimum_versions.py > minimum.txt && PIP_CONSTRAINT=minimum.txt make test
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Notebooks in tests: run in a kernel of their own, by nbclient; a skip with a reason where it is not installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@
 since.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """Sums whose worker dies on the way, for the tests of passes over a store: tasks that workers import."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tasks that lose the workers they run on or take memory, for the tests of the cluster: workers import them."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -3,8 +3,6 @@
 A worker otherwise spends a second of processor time on it at its first task, and the tests start hundreds.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Settings of Dask's for tests that start workers, but are not about how these start."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

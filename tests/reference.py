@@ -5,8 +5,6 @@ Everything is float64 and written from the formulas of *Scalable Optimal Margin 
 ``c`` divide both ``rho`` of their row, ``M`` is then ``sum(c)``, and rows of weight zero do not exist.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize, nnls

@@ -1,7 +1,5 @@
 """Hops and gradients that die on the way, for the tests of the ring: tasks that workers import."""
 
-from __future__ import annotations
-
 import os
 import time
 

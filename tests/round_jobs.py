@@ -1,7 +1,5 @@
 """Questions for the tests of rounds: tasks that workers import."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small cube with labels, in the many forms that users have them, and its rows as plain NumPy has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

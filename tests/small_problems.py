@@ -3,8 +3,6 @@
 The matrices come from SciPy's explicit differences and NumPy's products, and share no code with dask_odm.kernels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

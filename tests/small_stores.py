@@ -1,7 +1,5 @@
 """Stores of any rows, chunked as asked, for all tests; and manifests that lie."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small table of numbers, words, dates, booleans and gaps, whose labels depend on the words and the numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Texts with topics to learn, and scikit-learn's way from them to rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

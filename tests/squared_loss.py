@@ -1,7 +1,5 @@
 """A second loss, which shows what a loss needs: the square of ridge regression, whose solution is in closed form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,10 +14,10 @@ class SquaredLoss(Loss):
 
     lam: float = 1.0
 
-    def with_lam(self, lam: float) -> SquaredLoss:
+    def with_lam(self, lam: float) -> "SquaredLoss":
         return replace(self, lam=lam)
 
-    def of_stiff_rows(self) -> SquaredLoss:
+    def of_stiff_rows(self) -> "SquaredLoss":
         return SquaredLoss()
 
     def row_stiffness(self, y: Array, weight: Array) -> Array:

@@ -1,7 +1,5 @@
 """A callback that ends a fit, as a kill or Ctrl-C would."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

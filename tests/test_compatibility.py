@@ -1,7 +1,5 @@
 """Stores and models that earlier versions wrote are read, and predict what they did; other tools keep models."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Meters: work that threads share tells how far it is, in the thread that waits for it; short work says nothing."""
 
-from __future__ import annotations
-
 import gc
 import io
 import signal
@@ -12,10 +10,9 @@ import numpy as np
 import pytest
 
 import dask_odm.events
-from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm import ODMClassifier, ProgressBars
 from dask_odm.events import Meter, Progress, listen
 from dask_odm.linalg.threads import run_threads
-from dask_odm.progress import ProgressBars
 from dask_odm.solvers import SODM, Landmark
 from small_stores import store_of
 
@@ -43,15 +40,12 @@ def test_short_work_and_work_that_nobody_listens_to_says_nothing() -> None:
     assert told == []
 
 
-@pytest.mark.parametrize(
-    ("options", "phases"),
-    [
-        ({"solver": Landmark(30)}, {"pass", "kernel values", "preconditioner", "read"}),
-        ({"solver": "exact"}, {"kernel product", "kernel values", "read"}),
-        ({"solver": SODM(4)}, {"level 1", "level 0"}),
-        ({"kernel": "linear"}, {"pass"}),
-    ],
-)
+@pytest.mark.parametrize(("options", "phases"), [
+    ({"solver": Landmark(30)}, {"pass", "kernel values", "preconditioner", "read"}),
+    ({"solver": "exact"}, {"kernel product", "kernel values", "read"}),
+    ({"solver": SODM(4)}, {"level 1", "level 0"}),
+    ({"kernel": "linear"}, {"pass"}),
+])  # fmt: skip
 def test_every_phase_of_a_fit_has_its_bar(at_once, tmp_path, monkeypatch, options, phases) -> None:
     """In rows where rows are passed, up to all of them; and a terminal shows them."""
     rng = np.random.default_rng(0)

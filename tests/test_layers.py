@@ -1,7 +1,5 @@
 """What import-linter cannot say by its contracts in pyproject.toml: circles, what is loaded, undeclared libraries."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -16,19 +14,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # What tasks import on a worker. dask.array and dask.dataframe load pandas and, where installed, xarray and pyarrow.
 TASKS = (
-    "typing",
-    "errors",
-    "events",
-    "linalg",
-    "kernels",
-    "data.cubes.blocks",
-    "data.storage",
-    "data.store",
-    "data.rows",
-    "models",
-    "engine",
-)
-TASKS += ("learning.problem", "learning.distributed_products")
+    "typing", "errors", "events", "linalg", "kernels", "data.cubes.blocks", "data.storage", "data.store", "data.rows",
+    "models", "engine", "learning.problem", "learning.distributed_products",
+)  # fmt: skip
 NOT_TASKS = "dask_odm.data.store.interchange"  # the store as an xarray Dataset
 HEAVY = {"sklearn", "pandas", "xarray", "pyarrow", "matplotlib", "dask.array", "dask.dataframe"}
 

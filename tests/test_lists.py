@@ -1,7 +1,5 @@
 """Every word of a registry is in the lists beside it: who adds a kernel or a solver is told which list lacks it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import fields, replace
@@ -18,13 +16,11 @@ from tries.things import ALL_FAMILIES
 import dask_odm
 from contracts.cases import CASES, CHECKED
 from contracts.test_sources import CASES as SOURCES
-from dask_odm import ODMClassifier, load_model
+from dask_odm import InputError, ODMClassifier, ingest, load_model
 from dask_odm.cli import main, warmup
-from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.store import schemas
-from dask_odm.errors import InputError
 from dask_odm.estimators.registry import ESTIMATORS, ODM_SOLVERS, SOLVERS, solver_class
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.named import Polynomial
@@ -79,9 +75,7 @@ def test_registries_are_asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """A kernel, a way of drawing landmarks, a scaling and a format of one's own are taken once they are registered."""
     X = np.random.default_rng(0).standard_normal((60, 2))
     model = ODMClassifier("squared", gamma=0.5, scale="halved", solver=Landmark(10, choice="last"))
-    with pytest.raises(
-        InputError, match=r"'kernel' parameter of ODMClassifier must be a str among \{'precomputed', 'rbf'"
-    ):
+    with pytest.raises(InputError, match=r"'kernel' parameter of .* must be a str among \{'precomputed', 'rbf'"):
         model.fit(X, X[:, 0] > 0)
     monkeypatch.setitem(KERNELS, "squared", type("Squared", (Polynomial,), {"name": "squared"}))
     monkeypatch.setitem(SCALINGS, "halved", lambda statistics: (statistics.mean, np.full(2, 2.0)))
@@ -140,7 +134,7 @@ def test_the_recipes_name_files_that_exist() -> None:
 
 def test_every_estimator_is_compiled_for_and_in_the_tests_of_all() -> None:
     assert lacking(page("reference.rst"), ESTIMATOR_NAMES) == []
-    assert lacking(getsource(dask_odm), ESTIMATOR_NAMES) == []
+    assert lacking(dask_odm._STUB, ESTIMATOR_NAMES) == []
     assert lacking(getsource(warmup._fits), ESTIMATOR_NAMES) == []
     assert set(OWN) - {case.kind for case in CASES} == set()
     assert set(OWN) - {type(made) for made, _ in CHECKED} == set()

@@ -1,7 +1,5 @@
 """Every snippet of every page runs, in the order of the page and in a folder of its own, and prints what is shown."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -25,9 +23,7 @@ from dask_odm.kernels.pivots import RACES
 from object_server import BUCKET as SERVED
 
 ROOT = Path(__file__).parent.parent
-BESIDE = sorted(
-    p.relative_to(ROOT).as_posix() for each in ("benchmarks", "tests") for p in ROOT.glob(f"{each}/**/*.md")
-)
+BESIDE = sorted(p.relative_to(ROOT).as_posix() for top in ("benchmarks", "tests") for p in ROOT.glob(f"{top}/**/*.md"))
 DOCS = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "helm/README.md", *BESIDE, *DOCS)
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
@@ -74,9 +70,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    found = re.findall(
-        r"^```(python|sh)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", TEXTS[page], re.MULTILINE | re.DOTALL
-    )
+    found = re.findall(r"^```(python|sh)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", TEXTS[page], re.M | re.S)
     return [Block(*each) for each in found]
 
 

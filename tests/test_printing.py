@@ -1,7 +1,5 @@
 """Text from data as people see it: nothing that a terminal obeys, nothing that cannot be written, and an end."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,10 +1,9 @@
 """Progress bars: drawn on a terminal, a line a minute elsewhere, and nothing to carry when copied."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
+import re
 import sys
 from dataclasses import asdict
 from textwrap import dedent
@@ -101,6 +100,17 @@ def test_bars_are_forced_without_a_terminal(monkeypatch) -> None:
     assert "3/3" in sys.stderr.getvalue()
 
 
+@pytest.mark.parametrize("watched", [True, False], ids=["bar", "line"])
+def test_the_seconds_of_a_phase_are_told(monkeypatch, watched) -> None:
+    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with listen(ProgressBars(force=watched)):
+        report(Progress("search", 0, 60, "settings"))
+        report(Progress("search", 20, 60, "settings", seconds=12.3))
+        report(Progress("search", 60, 60, "settings"))
+    assert re.search(r"search, about 12 s in all: .*(/| of )60", sys.stderr.getvalue())
+
+
 def test_silent_without_stderr(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     with listen(ProgressBars(), ProgressBars(force=True)):
@@ -177,9 +187,7 @@ def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_pat
     assert quiet.outputs == []
     text = shown(notebook, "stderr")
     assert line(LEVELS, vars(ROOT)) in text.splitlines()
-    widgets = [
-        output for output in loud.outputs if "application/vnd.jupyter.widget-view+json" in output.get("data", {})
-    ]
+    widgets = [o for o in loud.outputs if "application/vnd.jupyter.widget-view+json" in o.get("data", {})]
     assert ("3/3" in text) != bool(widgets)  # text, or widgets where ipywidgets is installed
     assert "Warning" not in text
 
@@ -233,16 +241,13 @@ def test_a_long_fit_without_a_terminal_has_a_line_a_minute(monkeypatch, paramete
     assert bool(lines) is wanted
 
 
-@pytest.mark.parametrize(
-    ("settings", "parameters", "terminal", "drawn"),
-    [
-        ({"dask_odm.progress-after": 0}, {}, True, True),
-        ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file: a line a minute
-        ({"dask_odm.progress-after": 0}, {"callbacks": []}, True, False),
-        ({"dask_odm.progress-after": None}, {}, True, False),
-        ({}, {}, True, False),  # the fit takes less than five seconds
-    ],
-)
+@pytest.mark.parametrize(("settings", "parameters", "terminal", "drawn"), [
+    ({"dask_odm.progress-after": 0}, {}, True, True),
+    ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file: a line a minute
+    ({"dask_odm.progress-after": 0}, {"callbacks": []}, True, False),
+    ({"dask_odm.progress-after": None}, {}, True, False),
+    ({}, {}, True, False),  # the fit takes less than five seconds
+])  # fmt: skip
 def test_a_long_fit_says_what_it_does(monkeypatch, settings, parameters, terminal, drawn) -> None:
     monkeypatch.setattr("dask_odm.events.TELL_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", stream := Terminal() if terminal else io.StringIO())

@@ -1,7 +1,5 @@
 """Pages and docstrings keep those rules of style that can be counted; a reader must judge the others."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator
@@ -15,13 +13,9 @@ import dask_odm
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
-BESIDE = sorted(
-    p.relative_to(ROOT).as_posix() for each in ("benchmarks", "tests") for p in ROOT.glob(f"{each}/**/*.md")
-)
+BESIDE = sorted(p.relative_to(ROOT).as_posix() for top in ("benchmarks", "tests") for p in ROOT.glob(f"{top}/**/*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/README.md", *BESIDE, *DOCS)
-SCRIPTS = sorted(
-    p.relative_to(ROOT).as_posix() for each in ("examples", "tutorials") for p in ROOT.glob(f"{each}/*.py")
-)
+SCRIPTS = sorted(p.relative_to(ROOT).as_posix() for top in ("examples", "tutorials") for p in ROOT.glob(f"{top}/*.py"))
 LONGEST = 40  # words of a sentence that can be read aloud once
 COLUMNS = 78  # of code, which a page shows without scrolling
 README_WORDS = 350
@@ -172,9 +166,7 @@ def public_objects() -> Iterator[tuple[str, object]]:
             thing = getattr(space, name)
             yield f"{space.__name__}.{name}", thing
             if inspect.isclass(thing):
-                yield from (
-                    (f"{name}.{part}", value) for part, value in vars(thing).items() if not part.startswith("_")
-                )
+                yield from ((f"{name}.{part}", it) for part, it in vars(thing).items() if not part.startswith("_"))
 
 
 def test_docstrings_begin_with_a_whole_statement() -> None:

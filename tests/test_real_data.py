@@ -1,7 +1,5 @@
 """Real data by the papers' protocol: accuracy to be reached, and a gap of the whole problem for the true kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist

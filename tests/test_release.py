@@ -1,7 +1,5 @@
 """What a release says in several files is the same in all of them, and its workflows are sound."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

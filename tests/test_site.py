@@ -1,7 +1,5 @@
 """The site is built without a warning, its links lead somewhere, and a browser finds nothing wrong with it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -35,12 +33,13 @@ GENERATED = ("_modules", "generated", *SHOWN)  # folders of which a browser open
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a site that was built as ``make docs`` builds it."""
+    """The folder of a site that was built as ``make docs`` builds it; tutorials run in `test_examples.py` alone."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)}: the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-b", "html", "docs", str(folder)]
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-b", "html"]
+    command += ["-D", "sphinx_gallery_conf.filename_pattern=/examples/", "docs", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -184,9 +183,7 @@ def test_a_browser_has_nothing_to_say(opened: list[str], address: str, tmp_path:
     assert said == []
 
 
-def test_pages_are_read_on_a_telephone_and_in_the_dark(
-    opened: list[str], site: Path, address: str, tmp_path: Path
-) -> None:
+def test_pages_are_read_on_a_telephone_and_in_the_dark(opened, site, address, tmp_path):
     """No page scrolls sideways, nor the code of one on a desk; no text or picture fades into what is behind it."""
     script = (ROOT / "tests" / "look_at_pages.js").read_text(encoding="utf-8")
     scripts = [path.relative_to(site).as_posix() for each in SHOWN for path in sorted((site / each).rglob("*.html"))]

@@ -1,7 +1,5 @@
 """The memory that a call takes at its peak, as Python and NumPy ask for it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Trees over rows in memory, for the tests of the strategies: small, in this process, any shape."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dask_odm.data.rows.memory import MemoryPartitions

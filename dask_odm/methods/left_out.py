@@ -170,8 +170,7 @@ def is_right(values: Array, codes: Array) -> Array:
     """Return whether decision ``values`` (n,) or (n, k) predict the classes ``codes`` (n,), or all labels (n, k)."""
     of_signs = values.ndim == 1 or codes.ndim == 2  # of two classes, or of labels
     predicted = values > 0 if of_signs else np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
-    right: Array = (predicted == codes).reshape(len(codes), -1).all(axis=1)
-    return right
+    return (predicted == codes).reshape(len(codes), -1).all(axis=1)
 
 
 def warned_if_many(parameters: float, rows: int) -> float:

@@ -198,8 +198,7 @@ def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> 
 def recipe_of(solver: str) -> Recipe[ODMFit]:
     """Return the recipe of a solver. That of a paper is loaded by its name."""
     if solver in PAPERS:
-        found: Recipe[ODMFit] = import_module(PAPERS[solver]).RECIPES[solver]
-        return found
+        return import_module(PAPERS[solver]).RECIPES[solver]
     return RECIPES[solver]
 
 

@@ -1,7 +1,5 @@
 """The campaign of faults runs, goes on where it was cut, and sees what breaks."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The fuzzer of the readers sees what is wrong, and keeps it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

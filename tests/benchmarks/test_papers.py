@@ -1,7 +1,5 @@
 """The benchmark: every method runs on small rows, an interrupted matrix goes on, tables and plots say what it found."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict

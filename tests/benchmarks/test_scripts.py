@@ -1,7 +1,5 @@
 """The benchmarks run, on small sizes, so that they cannot rot."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import Callable

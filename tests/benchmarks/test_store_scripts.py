@@ -1,7 +1,5 @@
 """The benchmarks of stores and workers run, on small sizes, so that they cannot rot."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmark of tables runs, on small sizes, goes on after a cut, and ranks what it has."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

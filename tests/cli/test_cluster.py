@@ -1,7 +1,5 @@
 """The commands that look after a cluster, and the options that name one."""
 
-from __future__ import annotations
-
 import dask
 import pytest
 from click.testing import CliRunner
@@ -25,18 +23,15 @@ def test_what_a_cluster_has_and_retiring_one_of_its_workers(client):
     assert result.stdout == "no worker is called nobody\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("cluster",), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
-        (("retire", "--name", "a"), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
-        (("retire", "--scheduler", "tcp://a:1"), "Missing option '--name'"),
-        (("fit", "a", "b", "--min-workers", 2), "go with --scheduler"),
-        (("fit", "a", "b", "--tls-ca", "ca.pem", "--workers", 2), "go with --scheduler"),
-        (("cluster", "--scheduler", "tls://a:1", "--tls-ca", "ca.pem"), "missing: certificate, key"),
-        (("cluster", "--scheduler", "tcp://a:1", "--wait", "soon"), "wait must be a time such as"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("cluster",), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
+    (("retire", "--name", "a"), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
+    (("retire", "--scheduler", "tcp://a:1"), "Missing option '--name'"),
+    (("fit", "a", "b", "--min-workers", 2), "go with --scheduler"),
+    (("fit", "a", "b", "--tls-ca", "ca.pem", "--workers", 2), "go with --scheduler"),
+    (("cluster", "--scheduler", "tls://a:1", "--tls-ca", "ca.pem"), "missing: certificate, key"),
+    (("cluster", "--scheduler", "tcp://a:1", "--wait", "soon"), "wait must be a time such as"),
+])  # fmt: skip
 def test_wrong_usage(arguments, said):
     assert said in run(*arguments, status=2).stderr
 

@@ -1,15 +1,12 @@
 """Tables with words, gaps and dates from the shell: ingest tells how columns are read, and models read files so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from cli.running import run, run_json
+from dask_odm import Store, load_model
 from dask_odm.data.readers.survey import MAX_LEVELS
-from dask_odm.data.store.store import Store
-from dask_odm.estimators.saving import load_model
 from small_tables import made_table
 
 TABLE = made_table()

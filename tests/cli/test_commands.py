@@ -1,7 +1,5 @@
 """The command line: the README's commands from a file to predictions, one object with --json, one line on errors."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -20,13 +18,11 @@ import pytest
 
 import dask_odm
 from cli.running import refused, run, run_json
+from dask_odm import InputError, ODMClassifier, Store
 from dask_odm.cli import main
 from dask_odm.cli.shell import load_libraries
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError
-from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
 COMMANDS = (
@@ -199,35 +195,27 @@ def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
     assert refused("ingest", "secret.csv", "x.zarr") == "dask-odm: secret.csv: Permission denied"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("fit", "a", "b", "--threads", 2),
-        ("fit", "a", "b", "--scheduler", "tcp://a:1", "--workers", 2),
-        ("fit", "a", "b", "--workers", 0),
-        ("fit", "a", "b", "--theta", "x"),
-        ("ingest", "a", "b", "--label", "x", "--no-label"),
-        ("ingest", "a"),
-        ("nonsense",),
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ("fit", "a", "b", "--threads", 2),
+    ("fit", "a", "b", "--scheduler", "tcp://a:1", "--workers", 2),
+    ("fit", "a", "b", "--workers", 0), ("fit", "a", "b", "--theta", "x"),
+    ("ingest", "a", "b", "--label", "x", "--no-label"),
+    ("ingest", "a"), ("nonsense",),
+])  # fmt: skip
 def test_wrong_usage(arguments):
     assert refused(*arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("score", "m.zarr", "a.csv"), "No such command 'score'. Did you mean 'evaluate'? Usage: "),
-        (("train", "a.zarr"), "Did you mean 'fit'?"),
-        (("test",), "Did you mean 'evaluate'?"),
-        (("convert",), "Did you mean 'ingest'?"),
-        (("import",), "Did you mean 'ingest'?"),
-        (("ingest", "a.csv"), "Missing argument 'STORE', the folder to write."),
-        (("fit", "a", "b", "--label", "y"), "No option --label: it is one of 'dask-odm ingest', which writes the ST"),
-        (("fit", "a", "b", "--seed", 1), "No option --seed: --random-state is the seed."),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("score", "m.zarr", "a.csv"), "No such command 'score'. Did you mean 'evaluate'? Usage: "),
+    (("train", "a.zarr"), "Did you mean 'fit'?"),
+    (("test",), "Did you mean 'evaluate'?"),
+    (("convert",), "Did you mean 'ingest'?"),
+    (("import",), "Did you mean 'ingest'?"),
+    (("ingest", "a.csv"), "Missing argument 'STORE', the folder to write."),
+    (("fit", "a", "b", "--label", "y"), "No option --label: it is one of 'dask-odm ingest', which writes the ST"),
+    (("fit", "a", "b", "--seed", 1), "No option --seed: --random-state is the seed."),
+])  # fmt: skip
 def test_wrong_usage_is_led_on(arguments, said):
     assert said in refused(*arguments)
 
@@ -548,9 +536,7 @@ def test_terminal_escapes_are_never_printed(tmp_path, monkeypatch):
 def test_paths_need_not_be_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_hostile(Path("a.jsonl"))
-    store, model, page, found = (
-        os.fsdecode(name) for name in (b"a\xff.zarr", b"m\xff.zarr", b"r\xff.html", b"p\xff.csv")
-    )
+    store, model, page, found = (os.fsdecode(b) for b in (b"a\xff.zarr", b"m\xff.zarr", b"r\xff.html", b"p\xff.csv"))
     run("ingest", "a.jsonl", store)
     run("fit", store, model, "--solver", "newton", "--kernel", "linear")
     for arguments in (("info", store), ("predict", model, store, found), ("evaluate", model, store)):

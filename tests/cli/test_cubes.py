@@ -1,7 +1,5 @@
 """The command line on cubes in zarr and NetCDF: what it learns and maps is what Python does with the same cube."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -13,8 +11,7 @@ import pytest
 import xarray as xr
 
 from cli.running import run
-from dask_odm import ODMClassifier, load_model, spatial_blocks
-from dask_odm.data.store.store import Store
+from dask_odm import ODMClassifier, Store, load_model, spatial_blocks
 from small_cubes import BANDS, labels_of, plain_rows, scene
 
 SETTINGS = ("--lam", 100, "--scale", "minmax", "--tol", 1e-6)
@@ -169,9 +166,7 @@ BAD = {
     "features alone": (("fit", "scene.zarr", "m.zarr", "--features", "B02"), "--features goes with --labels"),
     "ignore alone": (("fit", "scene.zarr", "m.zarr", "--ignore", "0"), "--ignore goes with --labels"),
     "a table of a cube": (("predict", "model.zarr", "scene.zarr", "map.csv"), "must end in .zarr or .tif"),
-    "a map over a model": (
-        ("predict", "model.zarr", "scene.zarr", "model.zarr", "--overwrite"), "exists and is not a map",
-    ),
+    "a map over a model": (("predict", "model.zarr", "scene.zarr", "model.zarr", "--overwrite"), "is not a map"),
     "a map over a map": (("predict", "model.zarr", "scene.zarr", "only.zarr"), "pass --overwrite to replace it"),
     "options of rows": (("predict", "model.zarr", "scene.zarr", "m.zarr", "--label", "a"), "are for files of rows"),
     "groups of an image": (

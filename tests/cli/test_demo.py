@@ -1,7 +1,5 @@
 """The demonstration at a size that takes seconds, twice into one folder."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial
@@ -28,18 +26,9 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.papers.sodm.node_workers import TreeJob
 from dask_odm.papers.sodm.workers import TreeSettings, check_memory
 
-FILES = {
-    "breast-cancer.csv",
-    "breast-cancer.zarr",
-    "breast-cancer-test.zarr",
-    "breast-cancer-model.zarr",
-    "breast-cancer-predictions.csv",
-    "breast-cancer.html",
-    "larger.zarr",
-    "larger-test.zarr",
-    "larger-model.zarr",
-    "margins.png",
-}
+REAL = (".csv", ".zarr", "-test.zarr", "-model.zarr", "-predictions.csv", ".html")
+FILES = {f"breast-cancer{end}" for end in REAL}
+FILES |= {"larger.zarr", "larger-test.zarr", "larger-model.zarr", "margins.png"}
 SMALL = {"rows": 1200, "features": 40, "workers": 1, "worker_memory": "1GB", "partitions": 8}
 
 

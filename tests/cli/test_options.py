@@ -1,7 +1,5 @@
 """Options made from estimators: of a toy with a parameter of every kind, and of every registered estimator."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -179,19 +177,16 @@ def test_class_weight_is_that_of_python(store, tmp_path, texts, weights):
     assert done["parameters"]["class_weight"] == plain(weights)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--class-weight", "odd"], "--class-weight must be"),
-        (["--class-weight", "5=2"], "class_weight names '5', which is not among the classes [-1, 1]."),
-        (["--class-weight", "1=much"], "class_weight must be finite and not negative numbers. Got 'much' for 1."),
-        (["--class-weight", "balanced", "--class-weight", "1=2"], "Got 'balanced' for ''."),
-        (["--theta", 1.0], "--theta must be a float in the range [0.0, 1.0)."),
-        (["--gamma", "big"], "--gamma must be"),
-        (["--solver", "sodm", "--n-partitions", 0], "--n-partitions must be an int in the range [1, inf)"),
-        (["--memory-limit", "lots"], "memory_limit must be"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--class-weight", "odd"], "--class-weight must be"),
+    (["--class-weight", "5=2"], "class_weight names '5', which is not among the classes [-1, 1]."),
+    (["--class-weight", "1=much"], "class_weight must be finite and not negative numbers. Got 'much' for 1."),
+    (["--class-weight", "balanced", "--class-weight", "1=2"], "Got 'balanced' for ''."),
+    (["--theta", 1.0], "--theta must be a float in the range [0.0, 1.0)."),
+    (["--gamma", "big"], "--gamma must be"),
+    (["--solver", "sodm", "--n-partitions", 0], "--n-partitions must be an int in the range [1, inf)"),
+    (["--memory-limit", "lots"], "memory_limit must be"),
+])  # fmt: skip
 def test_wrong_values_are_told_by_the_estimator_in_one_line(store, tmp_path, options, message):
     result = run("fit", store, tmp_path / "m", *options, status=2)
     assert message in result.stderr

@@ -1,7 +1,5 @@
 """What ``predict`` and ``evaluate`` read besides stores, where they write, and in whose words they complain."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 
@@ -145,9 +143,7 @@ def test_columns_that_are_no_features_are_told(rows, tmp_path):
     both.to_parquet(tmp_path / "both.parquet")
     assert run("evaluate", model, tmp_path / "named.csv").stderr == ""
     done = run("evaluate", model, tmp_path / "ids.csv", status=2)
-    assert (
-        "column 'id' is taken for the labels: the model knows no such feature; --label names another.\n" in done.stderr
-    )
+    assert "column 'id' is taken for the labels: the model knows no such feature; --label names an" in done.stderr
     for name in ("ids.csv", "both.csv", "both.parquet"):
         done = run("predict", model, tmp_path / name, "-")
         assert done.stdout.split() == labels
@@ -192,20 +188,17 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
     assert "--solver exact is for kernels other than 'linear', which --solver newton learns" in line
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("exists; pass overwrite=True (--overwrite) to", "exists; pass --overwrite to"),
-        ("classes with target='classes' (--target classes).", "classes with --target classes."),
-        ("has no decision function (--decision-function)", "has no decision function (--decision-function)"),
-        ("give n_features=7 (--n-features 7) or", "give --n-features 7 or"),
-        ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or --scale none; gamma=0.5."),
-        ("'a=b'", "'a=b'"),
-        ("by pandas.get_dummies(f(x), scale=1), or scale=2", "by pandas.get_dummies(f(x), scale=1), or --scale 2"),
-        ("as by frame.drop(scale=['x']).", "as by frame.drop(scale=['x'])."),
-        ("among {'balanced'}, an instance of 'dict' or None.", "among {'balanced'}, LABEL=NUMBER or None."),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ("exists; pass overwrite=True (--overwrite) to", "exists; pass --overwrite to"),
+    ("classes with target='classes' (--target classes).", "classes with --target classes."),
+    ("has no decision function (--decision-function)", "has no decision function (--decision-function)"),
+    ("give n_features=7 (--n-features 7) or", "give --n-features 7 or"),
+    ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or --scale none; gamma=0.5."),
+    ("'a=b'", "'a=b'"),
+    ("by pandas.get_dummies(f(x), scale=1), or scale=2", "by pandas.get_dummies(f(x), scale=1), or --scale 2"),
+    ("as by frame.drop(scale=['x']).", "as by frame.drop(scale=['x'])."),
+    ("among {'balanced'}, an instance of 'dict' or None.", "among {'balanced'}, LABEL=NUMBER or None."),
+])  # fmt: skip
 def test_words(text, said):
     assert shell_words(text, {"scale"}) == said
 

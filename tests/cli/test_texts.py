@@ -1,7 +1,5 @@
 """Texts from the shell: ingest, fit, predict, evaluate and report take the same files of texts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,8 +7,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from cli.running import run, run_json
-from dask_odm.data.store.store import Store
-from dask_odm.estimators.saving import load_model
+from dask_odm import Store, load_model
 from small_texts import made_texts, write_lines
 
 TEXTS, TOPICS = made_texts()

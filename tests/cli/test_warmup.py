@@ -1,7 +1,5 @@
 """The command that compiles everything, tried with a few of its fits."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cli.running import run_json

@@ -5,8 +5,6 @@ keep is named in ``without``, with the reason, and is then skipped. What only so
 a dual gap, support, one score a row) is asked for nowhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

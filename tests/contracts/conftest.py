@@ -1,7 +1,5 @@
 """Fixtures of the contracts: Dask configurations, and models that several tests only read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables with words, gaps and dates: the same recipe, rows and predictions, whichever way they come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ import pytest
 from made_tables import TABLES
 
 from cli.running import run
-from dask_odm import ODMClassifier, load_model
-from dask_odm.data.ingest import ingest
-from dask_odm.data.store.store import Store
+from dask_odm import ODMClassifier, Store, ingest, load_model
 from data.doors import through
 
 LEARNED, NEW = 200, 60  # rows

@@ -1,7 +1,5 @@
 """Every estimator: events, checkpoints, seeds, memory limits, and fits that fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """Every estimator: one model from every form of its rows, predictions of the form's type, lazy ones; weights."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from inspect import signature
@@ -21,8 +19,7 @@ from sklearn.metrics import r2_score
 
 import dask_odm
 from contracts.cases import Case, each_case, each_of, scores
-from dask_odm import OneClassODM, Store, load_model, open_store
-from dask_odm.errors import InputError
+from dask_odm import InputError, OneClassODM, Store, load_model, open_store
 from dask_odm.estimators.registry import ESTIMATORS
 from small_problems import blobs
 from small_tables import made_table
@@ -119,8 +116,7 @@ def matrix(X: np.ndarray) -> csr_matrix:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # float32 has no gap of 1e-8
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("empty", [0, 30], ids=["full", "thin"])
+@pytest.mark.parametrize(("empty", "dtype"), [(0, "float32"), (30, "float64")], ids=["full", "thin"])
 @each_case
 def test_every_solver_learns_from_and_predicts_sparse_matrices_of_any_density(case, empty, dtype):
     case.require("sparse")

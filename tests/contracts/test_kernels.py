@@ -1,7 +1,5 @@
 """Every kernel with every solver and estimator, through the registries: the optimum of its plain matrix, or why not."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every estimator: saved, pickled, cloned, written into, and at the command line."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

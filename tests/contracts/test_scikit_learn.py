@@ -1,7 +1,5 @@
 """Every estimator: scikit-learn's own checks pass, but for those that are named, and parameters are all constrained."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator
@@ -17,22 +15,12 @@ from dask_odm.estimators.registry import ESTIMATORS
 
 # Checks whose outcome depends on solver, kernel and scaling. All others see what the estimators of a class share.
 LEARNING = {
-    "check_class_weight_classifiers",
-    "check_classifiers_one_label_sample_weights",
-    "check_classifiers_train",
-    "check_estimators_pickle",
-    "check_fit2d_1feature",
-    "check_fit2d_1sample",
-    "check_fit_idempotent",
-    "check_methods_subset_invariance",
-    "check_non_transformer_estimators_n_iter",
-    "check_outliers_train",
-    "check_positive_only_tag_during_fit",
-    "check_readonly_memmap_input",
-    "check_regressors_train",
-    "check_sample_weight_equivalence_on_dense_data",
-    "check_sample_weight_equivalence_on_sparse_data",
-}
+    "check_class_weight_classifiers", "check_classifiers_one_label_sample_weights", "check_classifiers_train",
+    "check_estimators_pickle", "check_fit2d_1feature", "check_fit2d_1sample", "check_fit_idempotent",
+    "check_methods_subset_invariance", "check_non_transformer_estimators_n_iter", "check_outliers_train",
+    "check_positive_only_tag_during_fit", "check_readonly_memmap_input", "check_regressors_train",
+    "check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data",
+}  # fmt: skip
 
 
 def failed_checks(estimator: Any, *, whole: bool) -> dict[str, str]:

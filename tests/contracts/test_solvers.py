@@ -1,7 +1,5 @@
 """What every solver keeps: the optimum of a slow reference, an honest gap, told steps, states to go on from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass

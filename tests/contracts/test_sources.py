@@ -3,8 +3,6 @@
 The reference is what was written, by pandas, NumPy, Arrow and zarr.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,11 +21,8 @@ import zarr
 from pyarrow import feather, parquet
 from scipy.sparse import coo_array, csr_array
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, Store, ingest, open_store
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.store.interchange import open_store
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError
 from data.reading import read_all, read_blocks, stored
 from small_stores import store_of
 
@@ -126,9 +121,7 @@ CASES = [
     SourceCase("Dataset", lambda X, y, folder: dataset(X, y)),
     SourceCase("turned Dataset", lambda X, y, folder: dataset(X, y).chunk(sample=25).transpose("feature", "sample")),
     SourceCase("store", lambda X, y, folder: store_of(folder / "s.zarr", X, y, chunk_rows=25).path, NEVER_BAD),
-    SourceCase(
-        "open store", lambda X, y, folder: Store.open(store_of(folder / "s.zarr", X, y, chunk_rows=25).path), NEVER_BAD
-    ),
+    SourceCase("open store", lambda X, y, to: Store.open(store_of(to / "s.zarr", X, y, chunk_rows=25).path), NEVER_BAD),
     SourceCase("store as Dataset", lambda X, y, folder: open_store(store_of(folder / "s.zarr", X, y).path), NEVER_BAD),
 ]
 each_source = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,7 +1,5 @@
 """What every store keeps, whatever is in it: what was written comes back in every way, and damage is named."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass
 from itertools import product

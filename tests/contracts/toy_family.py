@@ -1,7 +1,5 @@
 """A toy family: the nearest class centroid, learned by one pass. It shows how little a new estimator takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar

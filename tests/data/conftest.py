@@ -1,7 +1,5 @@
 """Stores for the tests of the data layer."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """One table by every door."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A made-up store that the tests of the data layer write, read and damage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +20,7 @@ def made_up_rows(seed: int = 0, rows: int = ROWS) -> tuple[np.ndarray, np.ndarra
     return rng.normal(size=(rows, FEATURES)), rng.integers(0, 2, rows), rng.uniform(size=rows)
 
 
-def write_store(
-    path: Path, *, seed: int = 0, compression: str | None = None, dtype: str = "float32", **options
-) -> Store:
+def write_store(path: Path, seed: int = 0, compression: str | None = None, dtype: str = "float32", **options) -> Store:
     X, codes, weight = made_up_rows(seed)
     with StoreWriter(path, chunk_rows=CHUNK, compression=compression, dtype=dtype, **options) as writer:
         for start in range(0, ROWS, 123):

@@ -1,7 +1,5 @@
 """Ingest: one pass, bounded memory, labels as they went in, nothing left behind by a failure."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import os
@@ -17,11 +15,8 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm import ODMClassifier
+from dask_odm import InputError, ODMClassifier, Store, open_store
 from dask_odm.data.ingest import RandomSplit, ingest
-from dask_odm.data.store.interchange import open_store
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError
 from dask_odm.events import Event, Ingested, Progress, listen
 from data.reading import stored
 
@@ -39,9 +34,7 @@ def _write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
 # Several targets -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "form", ["frame", "csv", "parquet", "json", "dask frame", "array", "pair", "lazy pair", "store"]
-)
+@pytest.mark.parametrize("form", ["frame", "csv", "parquet", "json", "dask", "array", "pair", "lazy pair", "store"])
 def test_several_columns_are_targets(tmp_path, form):
     X, _ = _table()
     Y = np.random.default_rng(1).normal(size=(500, 2))
@@ -54,7 +47,7 @@ def test_several_columns_are_targets(tmp_path, form):
         frame.to_parquet(path)
     elif form == "json":
         frame.to_json(path, orient="records", lines=True, double_precision=15)
-    elif form == "dask frame":
+    elif form == "dask":
         source = dd.from_pandas(frame, npartitions=3)
     elif form == "array":
         source, label = frame.to_numpy(), (2, -1)
@@ -94,22 +87,13 @@ def test_targets_that_cannot_be_read_are_refused(tmp_path):
 # Labels --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("written", "classes"),
-    [
-        (("-1", "+1"), (-1, 1)),
-        (("-1.0", "1.0"), (-1, 1)),
-        (("0", "1"), (0, 1)),
-        (("2", "1"), (1, 2)),
-        (("1e3", "7"), (7, 1000)),
-        (("0.5", "1"), (0.5, 1.0)),
-        (("1", "2", "3"), (1, 2, 3)),
-        (("5",), (5,)),
-        (("007", "1E5"), (7, 100_000)),
-        (("-1234567890123456789", "+1234567890123456790"), (-1234567890123456789, 1234567890123456790)),
-        (("1e300", "7"), (7.0, 1e300)),
-    ],
-)
+@pytest.mark.parametrize(("written", "classes"), [
+    (("-1", "+1"), (-1, 1)), (("-1.0", "1.0"), (-1, 1)), (("0", "1"), (0, 1)), (("2", "1"), (1, 2)),
+    (("1e3", "7"), (7, 1000)), (("0.5", "1"), (0.5, 1.0)), (("1", "2", "3"), (1, 2, 3)), (("5",), (5,)),
+    (("007", "1E5"), (7, 100_000)),
+    (("-1234567890123456789", "+1234567890123456790"), (-1234567890123456789, 1234567890123456790)),
+    (("1e300", "7"), (7.0, 1e300)),
+])  # fmt: skip
 def test_labels_of_libsvm_text(tmp_path, written, classes):
     (tmp_path / "a.svm").write_text("".join(f"{label} 1:{i}\n" for i, label in enumerate(written)))
     store = ingest(tmp_path / "a.svm", tmp_path / "a.zarr")
@@ -119,36 +103,25 @@ def test_labels_of_libsvm_text(tmp_path, written, classes):
     assert Store.open(store.path) == store
 
 
-@pytest.mark.parametrize(
-    ("written", "values"),
-    [
-        (("-1", "+1"), (-1, 1)),
-        (("-1.0", "1.0"), (-1.0, 1.0)),
-        (("1", "1.0", "2"), (1.0, 1.0, 2.0)),
-        (("yes", "no"), ("yes", "no")),
-        ((" yes", "yes ", "no"), (" yes", "yes ", "no")),
-        ((" 1", "2 ", "3"), (1, 2, 3)),
-        (("1", "b"), ("1", "b")),
-        (("007", "7"), ("007", "7")),
-        (("07", "10"), ("07", "10")),
-        (("1E5", "100000"), ("1E5", "100000")),
-        (("1E5", "7"), (1e5, 7.0)),
-        (("0.0e+00", "1.0e+00"), (0.0, 1.0)),
-        (("+.50", "0.5", "-0", "0"), (0.5, 0.5, 0.0, 0.0)),
-        (("1234567890123456789", "1234567890123456790", "5"), (1234567890123456789, 1234567890123456790, 5)),
-        (("12345678901234567890", "5"), ("12345678901234567890", "5")),
-        (("1e25", "5"), (1e25, 5.0)),
-        (("1234567890123456789", "1234567890123456790", ".5"), ("1234567890123456789", "1234567890123456790", ".5")),
-        (("9" * 30, "9" * 29 + "8"), ("9" * 30, "9" * 29 + "8")),
-        (("True", "False"), ("True", "False")),
-        (("nan", "inf"), ("nan", "inf")),
-        (("1_0", "2"), ("1_0", "2")),
-        ((".5", "-2.", "1e-3"), (0.5, -2.0, 0.001)),
-        (("0x10", "2"), ("0x10", "2")),
-        (("ja, oft", 'sag "nie"'), ("ja, oft", 'sag "nie"')),
-        (("é", "ß"), ("é", "ß")),
-    ],
-)
+@pytest.mark.parametrize(("written", "values"), [
+    (("-1", "+1"), (-1, 1)), (("-1.0", "1.0"), (-1.0, 1.0)), (("1", "1.0", "2"), (1.0, 1.0, 2.0)),
+    (("yes", "no"), ("yes", "no")),
+    ((" yes", "yes ", "no"), (" yes", "yes ", "no")),
+    ((" 1", "2 ", "3"), (1, 2, 3)), (("1", "b"), ("1", "b")), (("007", "7"), ("007", "7")),
+    (("07", "10"), ("07", "10")), (("1E5", "100000"), ("1E5", "100000")), (("1E5", "7"), (1e5, 7.0)),
+    (("0.0e+00", "1.0e+00"), (0.0, 1.0)),
+    (("+.50", "0.5", "-0", "0"), (0.5, 0.5, 0.0, 0.0)),
+    (("1234567890123456789", "1234567890123456790", "5"), (1234567890123456789, 1234567890123456790, 5)),
+    (("12345678901234567890", "5"), ("12345678901234567890", "5")),
+    (("1e25", "5"), (1e25, 5.0)),
+    (("1234567890123456789", "1234567890123456790", ".5"), ("1234567890123456789", "1234567890123456790", ".5")),
+    (("9" * 30, "9" * 29 + "8"), ("9" * 30, "9" * 29 + "8")),
+    (("True", "False"), ("True", "False")), (("nan", "inf"), ("nan", "inf")), (("1_0", "2"), ("1_0", "2")),
+    ((".5", "-2.", "1e-3"), (0.5, -2.0, 0.001)),
+    (("0x10", "2"), ("0x10", "2")),
+    (("ja, oft", 'sag "nie"'), ("ja, oft", 'sag "nie"')),
+    (("é", "ß"), ("é", "ß")),
+])  # fmt: skip
 @pytest.mark.parametrize("block_bytes", [1, 10**6])
 def test_labels_of_csv_text(tmp_path, written, values, block_bytes):
     pd.DataFrame({"x": np.arange(len(written)), "y": written}).to_csv(tmp_path / "a.csv", index=False)
@@ -158,18 +131,10 @@ def test_labels_of_csv_text(tmp_path, written, values, block_bytes):
     assert stored(store)[1].tolist() == list(values)
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        [-1, 1],
-        [-1.0, 1.0],
-        [True, False],
-        ["a", "b"],
-        [0.25, 0.5],
-        np.array([3, 4], dtype="uint8"),
-        np.array(["x", "y"], dtype=object),
-    ],
-)
+@pytest.mark.parametrize("labels", [
+    [-1, 1], [-1.0, 1.0], [True, False], ["a", "b"], [0.25, 0.5], np.array([3, 4], dtype="uint8"),
+    np.array(["x", "y"], dtype=object),
+])  # fmt: skip
 def test_labels_of_arrays(tmp_path, labels):
     store = ingest((np.zeros((2, 1)), labels), tmp_path / "a.zarr")
     expected = np.asarray(labels).tolist()
@@ -181,16 +146,13 @@ def test_labels_of_arrays(tmp_path, labels):
     assert y.dtype == np.array(expected).dtype
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([1.0, np.nan], r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
-        (np.array(["a", None], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
-        (np.array([1.0, np.inf]), "^y, row 1: .*inf.* is not a label"),
-        (np.array([(1,), 2], dtype=object), r"^y, row 0: \(1,\) is not a label"),
-        (np.array(["a", 1], dtype=object), "all be numbers, all strings or all booleans"),
-    ],
-)
+@pytest.mark.parametrize(("labels", "message"), [
+    ([1.0, np.nan], r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+    (np.array(["a", None], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
+    (np.array([1.0, np.inf]), "^y, row 1: .*inf.* is not a label"),
+    (np.array([(1,), 2], dtype=object), r"^y, row 0: \(1,\) is not a label"),
+    (np.array(["a", 1], dtype=object), "all be numbers, all strings or all booleans"),
+])  # fmt: skip
 def test_labels_that_are_none(tmp_path, labels, message):
     with pytest.raises(InputError, match=message):
         ingest((np.zeros((2, 1)), labels), tmp_path / "a.zarr")
@@ -406,22 +368,19 @@ def test_existing_outputs_are_refused_before_anything_is_read(tmp_path):
     assert Store.open(tmp_path / "a.zarr") == train
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *(
-            ({"test_size": share}, r"test_size must be a float in the range \(0.0, 1.0\)")
-            for share in (0.0, 1.0, -0.1, 5)
-        ),
-        ({"test_size": 0.001}, "leaves one side without any"),
-        ({"test_size": 0.5, "test_store": "a.zarr"}, "same folder"),
-        ({"test_store": "b.zarr"}, "test_store is given without test_size"),
-        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'. Got 'float16'"),
-        ({"compression": "lz4"}, "compression must be None or 'zstd'"),
-        ({"chunk_rows": 0}, "chunk_rows=0"),
-        ({"chunk_rows": 10**7}, "chunk_rows=10000000 makes chunks of 80000000 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    *(
+        ({"test_size": share}, r"test_size must be a float in the range \(0.0, 1.0\)")
+        for share in (0.0, 1.0, -0.1, 5)
+    ),
+    ({"test_size": 0.001}, "leaves one side without any"),
+    ({"test_size": 0.5, "test_store": "a.zarr"}, "same folder"),
+    ({"test_store": "b.zarr"}, "test_store is given without test_size"),
+    ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'. Got 'float16'"),
+    ({"compression": "lz4"}, "compression must be None or 'zstd'"),
+    ({"chunk_rows": 0}, "chunk_rows=0"),
+    ({"chunk_rows": 10**7}, "chunk_rows=10000000 makes chunks of 80000000 bytes"),
+])  # fmt: skip
 def test_options_that_do_not_fit(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
@@ -511,25 +470,21 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
     assert int(result.stdout) * 1024 < allowed
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "warned"),
-    [
-        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
-        ("1,2,3\n3,4,3\n", {}, "the last column, column 2, which holds 1 different value;"),
-        (
-            "u,k_no,k_yes\n1,0,1\n3,1,0\n",
-            {},
-            "the last column, column 'k_yes', which holds 2 different values, and 'k_no' is a feature;",
-        ),
-        ("u,k_no,k_yes\n1,0,1\n3,1,0\n", {"label": "k_yes"}, None),
-        ("u,k_yes\n1,1\n3,0\n", {}, None),
-        ("u,v,w\n1,2,3\n3,4,5\n", {}, None),
-        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": "w"}, None),
-        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": 1}, None),
-        ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": False}, None),
-        ("u,v,y\n1,2,3\n3,4,5\n5,6,7\n", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "warned"), [
+    ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
+    ("1,2,3\n3,4,3\n", {}, "the last column, column 2, which holds 1 different value;"),
+    (
+        "u,k_no,k_yes\n1,0,1\n3,1,0\n",
+        {},
+        "the last column, column 'k_yes', which holds 2 different values, and 'k_no' is a feature;",
+    ),
+    ("u,k_no,k_yes\n1,0,1\n3,1,0\n", {"label": "k_yes"}, None),
+    ("u,k_yes\n1,1\n3,0\n", {}, None), ("u,v,w\n1,2,3\n3,4,5\n", {}, None),
+    ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": "w"}, None),
+    ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": 1}, None),
+    ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": False}, None),
+    ("u,v,y\n1,2,3\n3,4,5\n5,6,7\n", {}, None),
+])  # fmt: skip
 def test_a_last_column_that_may_not_be_the_labels(tmp_path, caplog, text, options, warned):
     (tmp_path / "a.csv").write_text(text)
     ingest(tmp_path / "a.csv", tmp_path / "a.zarr", **options)
@@ -550,18 +505,13 @@ def _measured(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(rows, 3)), np.round(rng.normal(size=rows) * 100, 3)
 
 
-@pytest.mark.parametrize(
-    ("labels", "kind"),
-    [
-        (np.arange(100) + 0.5, "classes"),
-        (np.arange(101) + 0.5, "real"),
-        (np.arange(1000.0), "classes"),
-        (np.append(np.arange(1000), 0.5), "real"),
-        (np.arange(1000) % 2 == 0, "classes"),
-        (np.array(["a", *(np.arange(300) + 0.5).astype(str)]), "classes"),
-        (np.tile([0.25, 0.75], 500), "classes"),
-    ],
-)
+@pytest.mark.parametrize(("labels", "kind"), [
+    (np.arange(100) + 0.5, "classes"), (np.arange(101) + 0.5, "real"), (np.arange(1000.0), "classes"),
+    (np.append(np.arange(1000), 0.5), "real"),
+    (np.arange(1000) % 2 == 0, "classes"),
+    (np.array(["a", *(np.arange(300) + 0.5).astype(str)]), "classes"),
+    (np.tile([0.25, 0.75], 500), "classes"),
+])  # fmt: skip
 @pytest.mark.parametrize("block_bytes", [1, 10**7])
 def test_how_many_numbers_are_real(tmp_path, labels, kind, block_bytes):
     store = ingest((np.zeros((len(labels), 1)), labels), tmp_path / "a.zarr", block_bytes=block_bytes)

@@ -1,13 +1,10 @@
 """Missing values: refused with columns, counts and the first place, or their rows dropped, in every format."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm.data.ingest import ingest
-from dask_odm.errors import InputError
+from dask_odm import InputError, ingest
 from dask_odm.events import Ingested, listen
 from data.reading import read_all, stored, write_file
 
@@ -22,11 +19,6 @@ def test_the_worst_columns_come_first(tmp_path):
     )
     with pytest.raises(InputError, match=message):
         ingest(X, tmp_path / "a.zarr", block_bytes=100)
-
-
-def test_rows_that_all_miss_something(tmp_path):
-    with pytest.raises(InputError, match="X: no rows left; all 3 miss a value"):
-        ingest(np.full((3, 2), np.nan), tmp_path / "a.zarr", drop_missing=True)
 
 
 def test_a_split_of_rows_some_of_which_are_dropped(tmp_path):

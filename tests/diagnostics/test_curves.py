@@ -1,26 +1,16 @@
 """Scores and probabilities gathered by blocks, against scikit-learn's metrics on all of them."""
 
-from __future__ import annotations
-
 import matplotlib
 import numpy as np
 import pytest
-from sklearn.metrics import (
-    balanced_accuracy_score,
-    brier_score_loss,
-    log_loss,
-    precision_recall_fscore_support,
-    roc_auc_score,
-    roc_curve,
-)
+from sklearn import metrics
 
 from cli.running import run
-from dask_odm import ODMClassifier, plot_confusion, plot_importance, plot_reliability, plot_roc
+from dask_odm import InputError, ODMClassifier, plot_confusion, plot_importance, plot_reliability, plot_roc
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.importance import Importance
 from dask_odm.diagnostics.plotting import draw
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, bins_of
-from dask_odm.errors import InputError
 from small_problems import blobs
 from small_stores import store_of
 
@@ -46,13 +36,13 @@ def test_facts_are_those_of_scikit_learn(found):
     model, evaluation, _ = found
     facts, scores, y = evaluation.facts(), model.decision_function(X[600:]), Y[600:]
     predicted, said = model.predict(X[600:]), model.predict_proba(X[600:])[:, 1]
-    precision, recall, _, _ = precision_recall_fscore_support(y, predicted)
-    assert facts["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
+    precision, recall, _, _ = metrics.precision_recall_fscore_support(y, predicted)
+    assert facts["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(y, predicted))
     assert list(facts["precision"].values()) == pytest.approx(precision)
     assert list(facts["recall"].values()) == pytest.approx(recall)
-    assert facts["auc"] == pytest.approx(roc_auc_score(y, scores, sample_weight=WEIGHT), abs=1e-4)
-    assert facts["log_loss"] == pytest.approx(log_loss(y, said, sample_weight=WEIGHT))
-    assert facts["brier"] == pytest.approx(brier_score_loss(y, said, sample_weight=WEIGHT))
+    assert facts["auc"] == pytest.approx(metrics.roc_auc_score(y, scores, sample_weight=WEIGHT), abs=1e-4)
+    assert facts["log_loss"] == pytest.approx(metrics.log_loss(y, said, sample_weight=WEIGHT))
+    assert facts["brier"] == pytest.approx(metrics.brier_score_loss(y, said, sample_weight=WEIGHT))
     assert 0 < facts["calibration_error"] < 0.1
 
 
@@ -61,7 +51,7 @@ def test_roc_is_that_of_scikit_learn():
     scores, weight = rng.integers(-20, 20, 500) / 8.0, rng.uniform(size=500)
     positive, counts = rng.random(500) < 1.0 / (1.0 + np.exp(-scores)), RocCounts()
     by_blocks(counts.add, positive, scores, weight)
-    false, true, _ = roc_curve(positive, scores, sample_weight=weight, drop_intermediate=False)
+    false, true, _ = metrics.roc_curve(positive, scores, sample_weight=weight, drop_intermediate=False)
     np.testing.assert_allclose(counts.curve(), (false, true), atol=1e-12)
 
 
@@ -80,7 +70,7 @@ def test_many_classes():
     counts = ProbabilityCounts()
     by_blocks(counts.add, true, said, np.ones(400))
     facts = counts.facts()
-    assert facts["log_loss"] == pytest.approx(log_loss(true, said))
+    assert facts["log_loss"] == pytest.approx(metrics.log_loss(true, said))
     assert facts["brier"] == pytest.approx(((said - np.eye(3)[true]) ** 2).sum(axis=1).mean())
     mean, share, weight = counts.reliability()
     assert weight.sum() == 400

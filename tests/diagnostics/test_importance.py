@@ -1,7 +1,5 @@
 """Importance of features over stores: beside scikit-learn's, closed forms, any workers, the shell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Plans: within what was measured, monotone, with the memory that fits themselves ask for."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

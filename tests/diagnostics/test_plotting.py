@@ -1,10 +1,7 @@
 """The margin plot shows what it is given, keeps off pyplot, and says what is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -12,23 +9,16 @@ import pytest
 import xarray as xr
 
 import dask_odm as odm
-from dask_odm import MixingClassifier, ODMClassifier
+from dask_odm import DaskODMError, InputError, MixingClassifier, ODMClassifier
 from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
+from dask_odm.diagnostics import plotting
 from dask_odm.diagnostics.maps import CubeMap, plot_classes
-from dask_odm.diagnostics.plotting import (
-    BLUE,
-    RED,
-    PlottingUnavailableError,
-    plot_margin_distribution,
-    plot_shard_weights,
-)
-from dask_odm.errors import DaskODMError, InputError
 
 MARGINS = np.array([-0.5, 0.2, 0.9, 1.0, 1.1, 1.1, 1.6, 2.0])
 
 
 def test_histogram_holds_every_row_and_the_band() -> None:
-    ax = plot_margin_distribution(MARGINS, 0.25, bins=7)
+    ax = plotting.plot_margin_distribution(MARGINS, 0.25, bins=7)
     bars = list(ax.containers[0])
     assert sum(bar.get_height() for bar in bars) == len(MARGINS)
     (band,) = [patch for patch in ax.patches if patch not in bars]
@@ -37,12 +27,18 @@ def test_histogram_holds_every_row_and_the_band() -> None:
     assert labels == ["free band, 1 ± 0.25", "12.5 % misclassified"]
 
 
+def test_margins_of_a_model_without_a_band_have_none() -> None:
+    ax = plotting.plot_margin_distribution(MARGINS)
+    assert len(ax.patches) == len(ax.containers[0])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["12.5 % misclassified"]
+
+
 def test_draws_where_it_is_told_and_saves(tmp_path) -> None:
     from matplotlib.figure import Figure
 
     ax = Figure().subplots()
-    assert plot_margin_distribution(MARGINS.tolist(), 0.0, ax) is ax
-    plot_margin_distribution(MARGINS, 0.1).figure.savefig(tmp_path / "margins.png")
+    assert plotting.plot_margin_distribution(MARGINS.tolist(), 0.0, ax) is ax
+    plotting.plot_margin_distribution(MARGINS, 0.1).figure.savefig(tmp_path / "margins.png")
     assert (tmp_path / "margins.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -54,17 +50,18 @@ def test_draws_where_it_is_told_and_saves(tmp_path) -> None:
         ([1.0, np.nan, np.inf], 0.1, "2 of 3 are not"),
         ([1.0], 1.0, r"'theta' parameter .* range \[0.0, 1.0\). Got 1.0"),
         ([1.0], float("nan"), "'theta' parameter .* Got nan"),
+        ([1.0], ODMClassifier(), r"'theta' parameter .* Got ODMClassifier\(\)"),
     ],
 )
 def test_bad_input_is_named(margins, theta, message) -> None:
     with pytest.raises(InputError, match=message):
-        plot_margin_distribution(margins, theta)
+        plotting.plot_margin_distribution(margins, theta)
 
 
 def test_without_matplotlib_the_error_says_so(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PlottingUnavailableError, match="pip install 'dask-odm\\[plot\\]'") as caught:
-        plot_margin_distribution(MARGINS, 0.1)
+    with pytest.raises(plotting.PlottingUnavailableError, match="pip install 'dask-odm\\[plot\\]'") as caught:
+        plotting.plot_margin_distribution(MARGINS, 0.1)
     assert isinstance(caught.value, DaskODMError)
 
 
@@ -83,9 +80,9 @@ def test_weights_of_shards_show_the_suspects() -> None:
     sender = deal_shards(900, 9)
     wrong, bad = contaminate_labels(y, sender, flipped=2)
     model = MixingClassifier(max_iter=8, random_state=0).fit(X, wrong, shard=sender)
-    ax = plot_shard_weights(model, least=1e-3)
+    ax = plotting.plot_shard_weights(model, least=1e-3)
     *lines, fair = ax.lines
-    assert [line.get_color() for line in lines] == [BLUE] * 7 + [RED] * 2
+    assert [line.get_color() for line in lines] == [plotting.BLUE] * 7 + [plotting.RED] * 2
     expected = np.maximum(model.shard_weights_ * 9, 1e-3)
     drawn = np.array([line.get_ydata() for line in lines]).T
     np.testing.assert_array_equal(drawn[:, 7:], expected[:, bad])
@@ -93,7 +90,7 @@ def test_weights_of_shards_show_the_suspects() -> None:
     assert list(fair.get_ydata()) == [1.0, 1.0]
     assert ax.get_title() == f"Weights of the shards; suspects: {bad[0]}, {bad[1]}"
     assert any(text.get_text().startswith("2 suspects, ") for text in ax.get_legend().get_texts())
-    honest = plot_shard_weights(MixingClassifier(max_iter=2, random_state=0).fit(X, y))
+    honest = plotting.plot_shard_weights(MixingClassifier(max_iter=2, random_state=0).fit(X, y))
     assert honest.get_title() == "Weights of the shards: no suspects"
 
 
@@ -106,7 +103,7 @@ def test_weights_of_shards_show_the_suspects() -> None:
         (odm.plot_predictions, "of a regressor"),
         (odm.plot_importance, r"permutation_importance\(model, X, y\)"),
         (odm.plot_learning_curve, r"learning_curve\(model, X, y\)"),
-        (partial(odm.plot_margin_distribution, theta=0.1), r"margins y f\(x\), as of y \* model.decision_function"),
+        (odm.plot_margin_distribution, r"margins y f\(x\), as of y \* model.decision_function"),
         (odm.plot_shard_weights, "the shard_weights_ of a fitted MixingClassifier"),
     ],
 )

@@ -1,7 +1,5 @@
 """Reports: one page without a network, whatever the model is; numbers are those of evaluate; names do no harm."""
 
-from __future__ import annotations
-
 import re
 import sys
 from html import unescape

@@ -1,7 +1,5 @@
 """On workers: the same bits whatever their number and whoever dies, and errors that say what to do."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -24,7 +22,7 @@ from sklearn.base import clone
 
 import place_jobs
 import ring_jobs
-from dask_odm import ODMClassifier, load_model, open_store
+from dask_odm import ClusterError, MemoryLimitError, ODMClassifier, load_model, open_store
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.storage.files import load_bytes
@@ -34,7 +32,6 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.engine.limits import USABLE, facts_of_worker
 from dask_odm.engine.watch import Watch, warn_of_settings
-from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base, prediction
 from dask_odm.estimators.inputs import dask_inputs, resolving
 from dask_odm.events import PartitionSolved, Progress, listen
@@ -178,9 +175,7 @@ def test_predictions_of_two_models_are_not_mixed_up(client, path, rows, monkeypa
 
 def test_too_little_memory_holds_both_figures(client, path):
     before = client.run(os.getpid)
-    with pytest.raises(
-        MemoryLimitError, match=r"needs \d+\.\d+ \w+ per task, but only 0 B of a worker's limit of 47.68"
-    ):
+    with pytest.raises(MemoryLimitError, match=r"needs \d+\.\d+ \w+ per task, but only 0 B of a worker's limit"):
         ODMClassifier(**SETTINGS, memory_limit="50MB").fit(path)
     assert client.run(os.getpid) == before
 
@@ -199,9 +194,7 @@ def test_a_task_that_takes_more_than_its_solver_told_says_so(client):
     warned = [each for each in said if each.startswith("WARNING")]
     assert len(warned) == 1
     assert re.search(r"A lie took 1\d\d\.\d\d MiB of memory, where 1.00 MiB were expected", warned[0])
-    assert {each for each in said if re.search(r"^DEBUG A lie took .*, of the 6.00 GiB told", each)} == {*said} - {
-        *warned
-    }
+    assert {e for e in said if re.search(r"^DEBUG A lie took .*, of the 6.00 GiB told", e)} == {*said} - {*warned}
     assert len(said) > 1
 
 
@@ -255,18 +248,14 @@ def test_a_refusal_tells_what_a_fit_needs_beside_its_tasks():
         local.require(100, 1, "It")
 
 
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        ({}, "Use more memory."),
-        ({"advice": ("more partitions",)}, "Use more partitions or more memory."),
-        ({"threads": 2}, "Use fewer threads a worker or more memory."),
-        ({"threads": 2, "advice": ("a, b",)}, "Use a, b, fewer threads a worker or more memory."),
-        ({"threads": 2, "tasks": 1}, "Use more memory."),
-        ({"threads": 2, "client": None}, "Use more memory."),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("case", "expected"), [
+    ({}, "Use more memory."),
+    ({"advice": ("more partitions",)}, "Use more partitions or more memory."),
+    ({"threads": 2}, "Use fewer threads a worker or more memory."),
+    ({"threads": 2, "advice": ("a, b",)}, "Use a, b, fewer threads a worker or more memory."),
+    ({"threads": 2, "tasks": 1}, "Use more memory."),
+    ({"threads": 2, "client": None}, "Use more memory."),
+], ids=str)  # fmt: skip
 def test_advice_names_only_what_there_is(case, expected):
     assert refusal(100, **case).removeprefix("It holds 200 B already. ") == expected
 
@@ -541,13 +530,13 @@ def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
             file.write(b"?")
         return load_bytes(path)
 
-    monkeypatch.setattr("dask_odm.engine.runs.load_bytes", damaged)
+    monkeypatch.setattr("dask_odm.engine.futures.load_bytes", damaged)
     with pytest.raises(OSError, match="the file is damaged"):
         Cluster.present().map_chunks(np.sqrt, [(4.0,)], "roots", folder=str(tmp_path))
 
 
 def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.runs.FEW_TASKS", 4)
+    monkeypatch.setattr("dask_odm.engine.futures.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]
     joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares"))
     assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]

@@ -1,7 +1,5 @@
 """Whatever is killed, stopped or interrupted: the same bits, or a clear error within the time that is promised."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -19,10 +17,9 @@ import pytest
 from dask.utils import key_split
 from distributed import Client, LocalCluster, get_task_stream
 
-from dask_odm import ODMClassifier, SaddleSVC
+from dask_odm import ClusterError, InputError, ODMClassifier, SaddleSVC
 from dask_odm.engine import watch
 from dask_odm.engine.watch import complaints_about
-from dask_odm.errors import ClusterError, InputError
 from dask_odm.events import PartitionSolved
 from dask_odm.solvers import SODM, Landmark, Saddle
 from small_problems import blobs
@@ -155,14 +152,11 @@ def test_all_workers_lost(path, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        # a client that is connecting anew may find the silence first
-        (signal.SIGKILL, "scheduler was lost; start it anew, connect to it and fit again|has not answered for 10 s"),
-        (signal.SIGSTOP, "scheduler at tcp://.* has not answered for 10 s"),
-    ],
-)
+@pytest.mark.parametrize(("how", "message"), [
+    # a client that is connecting anew may find the silence first
+    (signal.SIGKILL, "scheduler was lost; start it anew, connect to it and fit again|has not answered for 10 s"),
+    (signal.SIGSTOP, "scheduler at tcp://.* has not answered for 10 s"),
+])  # fmt: skip
 def test_a_lost_scheduler(path, tmp_path, how, message):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

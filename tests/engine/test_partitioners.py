@@ -1,7 +1,5 @@
 """Clusters against scikit-learn's k-means and slow sums; dealing is a bijection that spreads every group evenly."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -11,15 +9,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from dask_odm.engine.partitioners import (
-    ClusterPartitioner,
-    EvenDealer,
-    GroupDealer,
-    GroupedPartitioner,
-    MeansPartitioner,
-    k_means,
-    permute,
-)
+from dask_odm.engine import partitioners
 from dask_odm.kernels import RBF, Linear
 
 
@@ -33,8 +23,8 @@ def far_groups(n: int = 300, count: int = 5) -> tuple[np.ndarray, np.ndarray]:
 def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
     X = np.random.default_rng(1).normal(size=(400, 3))
     K = X @ X.T
-    labels = k_means(K.__matmul__, K.diagonal(), 6, seed=3)
-    np.testing.assert_array_equal(labels, k_means(lambda V: X @ (X.T @ V), (X**2).sum(axis=1), 6, seed=3))
+    labels = partitioners.k_means(K.__matmul__, K.diagonal(), 6, seed=3)
+    np.testing.assert_array_equal(labels, partitioners.k_means(lambda V: X @ (X.T @ V), (X**2).sum(axis=1), 6, seed=3))
     means = np.array([X[labels == c].mean(axis=0) for c in range(6)])
     theirs = KMeans(6, init=means, n_init=1, max_iter=1, algorithm="lloyd").fit(X)
     np.testing.assert_array_equal(theirs.labels_, labels)
@@ -48,7 +38,7 @@ def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
 def test_groups_that_lie_apart_are_found(kernel):
     X, group = far_groups()
     K = kernel.tile(X, X)
-    labels = k_means(K.__matmul__, K.diagonal(), 5, seed=0)
+    labels = partitioners.k_means(K.__matmul__, K.diagonal(), 5, seed=0)
     assert adjusted_rand_score(labels, group) > 0.99
 
 
@@ -56,7 +46,7 @@ def test_groups_that_lie_apart_are_found(kernel):
 def test_the_rest_go_to_the_nearest_mean_of_the_kernel_s_space(dtype):
     """Distances written out, for every cluster and row."""
     X = far_groups(2300)[0].astype(dtype)
-    groups = ClusterPartitioner(RBF(1.0, 0.02), 7, 1).groups(X[:200])
+    groups = partitioners.ClusterPartitioner(RBF(1.0, 0.02), 7, 1).groups(X[:200])
     K = np.exp(-0.02 * ((X[:, None].astype(float) - X[None, :200]) ** 2).sum(axis=2)) + 1.0
     distances = np.empty((len(X), groups.count))
     for c in range(groups.count):
@@ -71,7 +61,7 @@ def test_the_rest_go_to_the_nearest_mean_of_the_kernel_s_space(dtype):
 
 def test_means_are_those_of_the_clusters_and_rows_go_to_the_nearest():
     X = far_groups(900)[0].astype(np.float32)
-    partitioner = MeansPartitioner(5, 3, 0)
+    partitioner = partitioners.MeansPartitioner(5, 3, 0)
     groups = partitioner.groups(X[:300])
     theirs = KMeans(5, init=groups.rows, n_init=1, max_iter=1).fit(X[:300].astype(float))
     np.testing.assert_allclose(groups.rows, theirs.cluster_centers_, atol=1e-5)
@@ -87,7 +77,7 @@ def test_means_are_those_of_the_clusters_and_rows_go_to_the_nearest():
 def test_groups_that_are_partitions_have_every_place_once():
     groups = np.random.default_rng(0).choice([0, 2, 3], 500)
     sizes = tuple(np.bincount(groups, minlength=5).tolist())
-    dealer = GroupDealer(sizes, 7, skip_empty=True)
+    dealer = partitioners.GroupDealer(sizes, 7, skip_empty=True)
     partition, place = dealer.assign(groups, np.zeros(5, int))
     assert dealer.counts == (sizes[0], sizes[2], sizes[3]), "a group without a row is no partition"
     np.testing.assert_array_equal(partition, np.array([0, -1, 1, 2])[groups])
@@ -99,7 +89,7 @@ def test_groups_that_are_partitions_have_every_place_once():
 def test_groups_that_are_not_shuffled_keep_the_order_of_their_rows():
     codes = np.random.default_rng(0).integers(0, 3, 1000)
     codes[:400].sort()
-    dealer = GroupedPartitioner(None, 3, 7, shuffled=False).dealer(tuple(np.bincount(codes).tolist()))
+    dealer = partitioners.GroupedPartitioner(None, 3, 7, shuffled=False).dealer(tuple(np.bincount(codes).tolist()))
     before = np.zeros(3, np.int64)
     parts = []
     for rows in (slice(0, 250), slice(250, 1000)):
@@ -115,7 +105,7 @@ def test_groups_that_are_not_shuffled_keep_the_order_of_their_rows():
 def test_no_more_clusters_than_rows_that_differ(rows, most):
     for kernel in (Linear(), RBF()):
         K = kernel.tile(rows, rows)
-        assert set(k_means(K.__matmul__, K.diagonal(), 8, seed=0).tolist()) == set(range(most))
+        assert set(partitioners.k_means(K.__matmul__, K.diagonal(), 8, seed=0).tolist()) == set(range(most))
 
 
 # Dealing ---------------------------------------------------------------------------------------------------------
@@ -126,14 +116,14 @@ def test_no_more_clusters_than_rows_that_differ(rows, most):
 @example(n=(1 << 16) + 1, key=7)
 @example(n=100_003, key=7)
 def test_permute_is_a_bijection(n, key):
-    image = permute(np.arange(n), n, key)
+    image = partitioners.permute(np.arange(n), n, key)
     assert image.dtype == np.int64
     np.testing.assert_array_equal(np.sort(image), np.arange(n))
 
 
 def test_permute_of_a_few_out_of_very_many():
     n = 10**12
-    image = permute(np.arange(1000), n, 3)
+    image = partitioners.permute(np.arange(1000), n, 3)
     assert len(set(image.tolist())) == 1000
     assert 0 <= image.min() <= image.max() < n
     assert image.max() > n / 2, "they are spread over the whole range"
@@ -141,15 +131,15 @@ def test_permute_of_a_few_out_of_very_many():
 
 def test_permute_asks_for_no_order_and_changes_nothing():
     ranks = np.array([5, 2, 9, 0])
-    whole = permute(np.arange(10), 10, 1)
-    np.testing.assert_array_equal(permute(ranks, 10, 1), whole[ranks])
+    whole = partitioners.permute(np.arange(10), 10, 1)
+    np.testing.assert_array_equal(partitioners.permute(ranks, 10, 1), whole[ranks])
     assert ranks.tolist() == [5, 2, 9, 0]
-    assert permute(np.empty(0, np.int64), 5, 1).shape == (0,)
+    assert partitioners.permute(np.empty(0, np.int64), 5, 1).shape == (0,)
 
 
 def test_permute_looks_random():
     n = 4096
-    images = [permute(np.arange(n), n, key) for key in range(20)]
+    images = [partitioners.permute(np.arange(n), n, key) for key in range(20)]
     assert len({tuple(image[:8]) for image in images}) == 20
     identity = np.arange(n)
     for image in images:
@@ -159,9 +149,11 @@ def test_permute_looks_random():
         assert np.abs(np.bincount(dealt, minlength=16) - n / 32).max() < 60
 
 
-def deal(sizes: list[int], parts: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, EvenDealer]:
+def deal(
+    sizes: list[int], parts: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, partitioners.EvenDealer]:
     strata = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    partitioner = EvenDealer(tuple(sizes), parts, seed)
+    partitioner = partitioners.EvenDealer(tuple(sizes), parts, seed)
     partition, place = partitioner.assign(strata, np.zeros(len(sizes), np.int64))
     return strata, partition, place, partitioner
 
@@ -200,7 +192,7 @@ def test_dealing_in_pieces_is_dealing_at_once(cut):
 
 def test_strata_are_not_permuted_alike():
     """Equal keys for all strata would put equal ranks of all strata together."""
-    partitioner = EvenDealer((64, 64), 4, 0)
+    partitioner = partitioners.EvenDealer((64, 64), 4, 0)
     first, second = (partitioner.assign(np.full(64, s), np.zeros(2, int))[0] for s in (0, 1))
     assert 4 < np.count_nonzero(first == second) < 32
 
@@ -209,7 +201,7 @@ def test_strata_are_not_permuted_alike():
 def test_class_sorted_rows_come_out_balanced(parts):
     n = 61 * 200
     y = np.repeat([0, 1], [n // 3, n - n // 3])
-    partitioner = EvenDealer((n,), parts, 11)
+    partitioner = partitioners.EvenDealer((n,), parts, 11)
     partition, place = partitioner.assign(np.zeros(n, int), np.zeros(1, int))
     for k in range(0, parts, 7):
         own = np.flatnonzero(partition == k)

@@ -1,7 +1,5 @@
 """Newton by passes over a store: the sums of rows in memory, the same bits whoever adds them up, within memory."""
 
-from __future__ import annotations
-
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

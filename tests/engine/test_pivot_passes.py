@@ -1,18 +1,15 @@
 """Landmarks over a store: those of rows in memory, the same bits on any workers, kept rows only, bounded memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dask_odm import InputError, MemoryLimitError, Store
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
-from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.pivot_passes import StorePivots, proposal_bytes, propose
-from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.landmarks import Landmarks

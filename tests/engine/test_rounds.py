@@ -1,7 +1,5 @@
 """Rounds: the same bits by threads and by any workers, whoever dies; chains that are cut; nothing left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Stratified partitions, in memory and through a store: the same rows in the same places, classes in balance."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np
@@ -30,18 +28,10 @@ def on_disk(tmp_path, X, y, partitioner, *, scaling=PLAIN, cluster=HERE, **optio
     return Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), cluster).by_partitioner(partitioner, scaling)
 
 
-@pytest.mark.parametrize(
-    ("parts", "chunk_rows", "kernel", "dtype"),
-    [
-        (1, 100, RBF(1.0, 0.5), "float32"),
-        (4, 300, RBF(1.0, 0.5), "float64"),
-        (4, 300, Linear(1.0), "float32"),
-        (7, 60, RBF(1.0, 0.5), "float32"),
-        (7, 60, None, "float64"),
-        (300, 100, RBF(1.0, 0.5), "float32"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("parts", "chunk_rows", "kernel", "dtype"), [
+    (1, 100, RBF(1.0, 0.5), "float32"), (4, 300, RBF(1.0, 0.5), "float64"), (4, 300, Linear(1.0), "float32"),
+    (7, 60, RBF(1.0, 0.5), "float32"), (7, 60, None, "float64"), (300, 100, RBF(1.0, 0.5), "float32"),
+], ids=str)  # fmt: skip
 def test_memory_and_disk_agree(tmp_path, parts, chunk_rows, kernel, dtype):
     X, y = blobs(900)
     X = X.astype(dtype)

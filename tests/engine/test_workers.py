@@ -1,7 +1,5 @@
 """Workers that are started or joined: what they are given, what they used, and clear errors."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Closed forms that MDD is held against: fixed points of all shards at once, by dense solves of everything together."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import block_diag
 

@@ -1,7 +1,5 @@
 """Settings and labels that the tests of the estimators share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 SETTINGS = {"gamma": 0.5, "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "scale": None}

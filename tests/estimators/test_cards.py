@@ -1,7 +1,5 @@
 """Cards of models, histories and stores in notebooks: what they say, that names do no harm, and where they link."""
 
-from __future__ import annotations
-
 import pickle
 import tomllib
 from pathlib import Path

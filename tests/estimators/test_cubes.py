@@ -1,7 +1,5 @@
 """Cubes of any dimensions to `fit`, and maps out of `predict`: what plain NumPy rows give, in the same places."""
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings
@@ -282,9 +280,7 @@ OTHER_FORMS = {
     "bands in another order": lambda c: c[[2, 0, 1]],
     "more bands": lambda c: c[[2, 0, 0, 1]].assign_coords(band=["B04", "B08", "B02", "B03"]),
     "a Dataset": lambda c: c.to_dataset("band"),
-    "a Dataset of more, in another order": lambda c: (
-        c[::-1].to_dataset("band").assign(SCL=(("y", "x"), np.ones((9, 10))))
-    ),
+    "a Dataset of more": lambda c: c[::-1].to_dataset("band").assign(SCL=(("y", "x"), np.ones((9, 10)))),
     "another name of the dimension": lambda c: c.rename(band="wave"),
     "no names": lambda c: c.drop_vars("band"),
 }
@@ -541,9 +537,7 @@ def test_a_feature_that_is_only_named_as_the_labels():
 BAD = {
     "plain labels": (lambda: (scene(), np.zeros((9, 10))), "X must have two dimensions.*as a DataArray"),
     "one class": (lambda: (scene(), xr.ones_like(labels_of("floats")[0])), "one class only"),
-    "points of words": (
-        lambda: (scene(), points("floats").assign(x="here")), "points along 'x' are not all numbers, as those of X",
-    ),
+    "points of words": (lambda: (scene(), points("floats").assign(x="here")), "points along 'x' are not all numbers"),
     "points without labels": (lambda: (scene(), points("floats")[["y", "x"]]), "one of labels. Got none beside them"),
     "points without coordinates": (
         lambda: (scene().drop_vars("y"), points("floats")), "X has no coordinates along 'y', which the points have",

@@ -1,7 +1,5 @@
 """Groups that are left out in closed form: against refits, over stores, in a search; and blocks of places."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -9,8 +7,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
-from dask_odm import ODMClassifier, ODMClassifierCV, spatial_blocks
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, spatial_blocks
 from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.solvers import Cells, Landmark
@@ -54,10 +51,8 @@ def refits(model, X, y, groups, **fit):
 def test_values_are_those_of_refits(way, classes):
     X, y, groups = grouped(classes=classes)
     model = ODMClassifier(**WAYS[way], multi_class="ovr").fit(X, y, groups=groups)
-    errors = [
-        np.abs(model.loo_decision_function_[rows] - values).mean() for rows, values in refits(model, X, y, groups)
-    ]
-    assert np.mean(errors) < 0.01
+    found = [np.abs(model.loo_decision_function_[rows] - values).mean() for rows, values in refits(model, X, y, groups)]
+    assert np.mean(found) < 0.01
     if classes == 2:
         assert model.loo_score_ == pytest.approx(np.mean((model.loo_decision_function_ > 0) == (y == 1)))
     singly = clone(model).fit(X, y)
@@ -149,18 +144,15 @@ def test_a_search_finds_what_is_best_on_new_groups():
     assert abs(together.best_score_ - together.score(new, t)) < 0.1
 
 
-@pytest.mark.parametrize(
-    ("estimator", "groups", "message"),
-    [
-        (ODMClassifier(loo=True), np.zeros(160), "two or more"),
-        (ODMClassifier(loo=True), np.arange(159), r"shape \(160,\)"),
-        (ODMClassifier(loo=True), np.where(np.arange(160) == 3, np.nan, 1.0), "groups: missing .* row 3; give one"),
-        (ODMClassifier(), np.arange(160), "set loo to True"),
-        (ODMClassifierCV(), np.arange(159), r"shape \(160,\)"),
-        (ODMClassifierCV(cv=4), np.arange(160), "GroupKFold"),
-        (ODMClassifierCV(cv=GroupKFold(4)), np.arange(159), r"shape \(160,\)"),
-    ],
-)
+@pytest.mark.parametrize(("estimator", "groups", "message"), [
+    (ODMClassifier(loo=True), np.zeros(160), "two or more"),
+    (ODMClassifier(loo=True), np.arange(159), r"shape \(160,\)"),
+    (ODMClassifier(loo=True), np.where(np.arange(160) == 3, np.nan, 1.0), "groups: missing .* row 3; give one"),
+    (ODMClassifier(), np.arange(160), "set loo to True"),
+    (ODMClassifierCV(), np.arange(159), r"shape \(160,\)"),
+    (ODMClassifierCV(cv=4), np.arange(160), "GroupKFold"),
+    (ODMClassifierCV(cv=GroupKFold(4)), np.arange(159), r"shape \(160,\)"),
+])  # fmt: skip
 def test_groups_that_cannot_be_left_out(estimator, groups, message):
     X, y, _ = grouped()
     with pytest.raises(InputError, match=message):
@@ -205,6 +197,4 @@ def test_pixels_left_out_singly_are_told_of_once(caplog):
     assert not caplog.records
     model.fit(cube, labels)
     model.fit(cube, labels)
-    assert [record.message.split(":")[0] for record in caplog.records] == [
-        "Rows have coordinates, and are left out singly"
-    ]
+    assert [r.message.split(":")[0] for r in caplog.records] == ["Rows have coordinates, and are left out singly"]

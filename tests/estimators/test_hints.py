@@ -1,7 +1,5 @@
 """What users of scikit-learn bring along: the message names the way that works, and that way works."""
 
-from __future__ import annotations
-
 import pickle
 import re
 
@@ -47,15 +45,12 @@ def test_predictions_of_a_frame_keep_the_lengths_that_it_knows(rows):
     assert len(some.compute()) == (rows[0][:, 0] > 0).sum()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"solver": SODM(stop_at=4)}, r"stop_at=4 changes nothing: 80 rows make one partition.*SODM\(n_partitions=…\)"),
-        ({"solver": SODM(stop_at=2, early_stop=True)}, r"stop_at=2 and early_stop=True change nothing"),
-        ({"lam": 1e-3}, r"next to nothing was learned with lam=0\.001"),
-        ({"kernel": "linear", "lam": 1e-4}, r"next to nothing was learned"),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "said"), [
+    ({"solver": SODM(stop_at=4)}, r"stop_at=4 changes nothing: 80 rows make one partition.*SODM\(n_partitions=…\)"),
+    ({"solver": SODM(stop_at=2, early_stop=True)}, r"stop_at=2 and early_stop=True change nothing"),
+    ({"lam": 1e-3}, r"next to nothing was learned with lam=0\.001"),
+    ({"kernel": "linear", "lam": 1e-4}, r"next to nothing was learned"),
+])  # fmt: skip
 def test_what_changes_nothing_is_said_once(rows, parameters, said, caplog):
     ODMClassifier(**parameters).fit(*rows)
     (message,) = caplog.messages

@@ -1,7 +1,5 @@
 """Many classes, by machines of two: against scikit-learn's wrappers around the same estimator, and over stores."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import dask
@@ -13,9 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
-from dask_odm import ODMClassifier, ODMClassifierCV, SaddleSVC, Store
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, SaddleSVC, Store
 from dask_odm.diagnostics.evaluation import evaluate, scores_of
-from dask_odm.errors import InputError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.learning.machines import require_few
 from dask_odm.methods.auto_limits import AutoLimits

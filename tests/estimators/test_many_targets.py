@@ -1,7 +1,5 @@
 """Several targets or labels of a row at once, beside one machine each."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.config
 import dask.dataframe as dd
@@ -46,9 +44,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 def rows():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 4))
-    return X, np.sin(X @ rng.normal(size=(4, 3))) * [1.0, 10.0, 1e3] + [5.0, 0.0, -3.0] + 0.2 * rng.normal(
-        size=(400, 3)
-    )
+    return X, np.sin(X @ rng.normal(size=(4, 3))) * [1, 10, 1e3] + [5, 0, -3] + 0.2 * rng.normal(size=(400, 3))
 
 
 @each_way
@@ -186,15 +182,12 @@ def test_a_path_has_a_model_of_all_labels_for_each_value(labelled):
     np.testing.assert_allclose(found[0].coef_, alone.coef_, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "y", "message"),
-    [
-        ({}, lambda Y: Y + 1, "which must be 0 or 1"),
-        ({"class_weight": {0: 1.0, 1: 2.0}}, lambda Y: Y, "class_weight must be None or 'balanced'"),
-        ({"solver": "cells"}, lambda Y: Y, "solver='cells' learns one target of a row, and y has 3"),
-        ({"solver": "sodm"}, lambda Y: Y, "solver='sodm' learns one target of a row"),
-    ],
-)
+@pytest.mark.parametrize(("change", "y", "message"), [
+    ({}, lambda Y: Y + 1, "which must be 0 or 1"),
+    ({"class_weight": {0: 1.0, 1: 2.0}}, lambda Y: Y, "class_weight must be None or 'balanced'"),
+    ({"solver": "cells"}, lambda Y: Y, "solver='cells' learns one target of a row, and y has 3"),
+    ({"solver": "sodm"}, lambda Y: Y, "solver='sodm' learns one target of a row"),
+])  # fmt: skip
 def test_labels_that_cannot_be_learned_are_refused(labelled, change, y, message):
     X, Y = labelled
     with pytest.raises(InputError, match=message):

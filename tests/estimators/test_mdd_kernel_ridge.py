@@ -1,7 +1,5 @@
 """MDDKernelRidge: closed-form fixed points, the threshold, scikit-learn at one shard and in the span of landmarks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge

@@ -1,7 +1,5 @@
 """MDDRidge: closed-form fixed points, the threshold, scikit-learn at one shard, leaving one out, bad input."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask

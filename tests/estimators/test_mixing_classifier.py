@@ -1,7 +1,5 @@
 """MixingClassifier: shards by random deal, by an array and by a feature; suspects; robust ODM; what is refused."""
 
-from __future__ import annotations
-
 import shutil
 
 import dask
@@ -11,10 +9,8 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from dask_odm import MixingClassifier, ODMClassifier
-from dask_odm.data.store.store import Store
+from dask_odm import InputError, MixingClassifier, ODMClassifier, Store, StoreError
 from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
-from dask_odm.errors import InputError, StoreError
 from small_stores import store_of
 
 N, SHARDS = 1200, 12

@@ -1,7 +1,5 @@
 """Fits, checkpoints, predictions and sources in an object store: the same bits as on disk."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -14,11 +12,9 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client
 
-from dask_odm import ODMClassifier, ingest, load_model, open_store
+from dask_odm import InputError, ObjectStoreError, ODMClassifier, Store, StoreError, ingest, load_model, open_store
 from dask_odm.cli import main
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError, ObjectStoreError, StoreError
 from dask_odm.events import IterationFinished
 from object_server import BUCKET, KEY, SECRET, ObjectServer
 from small_stores import store_of

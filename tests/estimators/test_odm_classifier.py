@@ -1,7 +1,5 @@
 """ODMClassifier against the slow reference: the model, its attributes, weights, scaling, labels, bad input."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -13,8 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import linear_kernel
 
 import reference
-from dask_odm import MDDRidge, ODMClassifier, SaddleSVC, ingest, load_model
-from dask_odm.errors import InputError
+from dask_odm import InputError, MDDRidge, ODMClassifier, SaddleSVC, ingest, load_model
 from dask_odm.solvers import SODM
 from estimators.odm_models import LABELS, SETTINGS
 from small_problems import blobs

@@ -1,7 +1,5 @@
 """The search: what it finds and records, resuming, folds, stores, many classes, and the command."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dask
@@ -13,10 +11,9 @@ from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from cli.running import run
-from dask_odm import ODMClassifier, ODMClassifierCV, load_model
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, ODMClassifierCV, StoreError, load_model
 from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.datasets import make_chessboard
-from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.estimators.search import recipe as search_recipe
 from dask_odm.estimators.search.search_fit import splits_of
 from dask_odm.events import Progress
@@ -61,6 +58,8 @@ def test_the_model_is_that_of_the_settings_found(model):
     plain = ODMClassifier(scale="minmax", random_state=0, **model.best_params_).fit(X, Y)
     np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
     assert model.score(*rings(2000, seed=1)) > 0.95
+    assert model.search_seconds_["taken"] > model.cv_results_["mean_fit_time"].sum()
+    assert model.search_seconds_["expected"] > 0.0
 
 
 @pytest.mark.slow  # of too many rows for the whole kernel matrix
@@ -445,9 +444,7 @@ def test_trials_of_wide_sparse_rows_have_the_columns_of_their_rows(scale, lowest
     labels = (few @ rng.normal(size=40) > 0).astype(int)
     wide = csr_array((few[few != 0], np.nonzero(few)[1] * 100, np.cumsum([0, *(few != 0).sum(axis=1)])), (200, 5000))
     seen = []
-    monkeypatch.setattr(
-        trials, "TrialRows", lambda features, *rest: seen.append(features.d) or TrialRows(features, *rest)
-    )
+    monkeypatch.setattr(trials, "TrialRows", lambda f, *rest: seen.append(f.d) or TrialRows(f, *rest))
     found = search_of(kernel="linear", cv=3, scale=scale).fit(wide, labels)
     assert set(seen) == {40}
     narrow = search_of(kernel="linear", cv=3, scale=scale).fit(csr_array(few), labels)
@@ -483,27 +480,24 @@ def test_the_kernel_found_says_how_many_classes_are_learned():
     np.testing.assert_array_equal(found.decision_function(Z), plain.decision_function(Z))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"gammas": [0.0]}, "'gamma' parameter"),
-        ({"thetas": [1.0]}, "'theta' parameter"),
-        ({"lams": []}, "lams must be a sequence"),
-        ({"cv": 1}, "'cv' parameter of ODMClassifierCV"),
-        ({"cv": 1e-9}, "cv leaves no row"),
-        ({"cv": [(range(200), range(200, 301))]}, "cv names row 300, but rows are numbered from 0 to 299"),
-        ({"cv": [(range(200), range(-100, 0))]}, "cv names row -100"),
-        ({"cv": [([0.5, 1.0], [2.0, 3.0])]}, "cv must be a number, a splitter, or pairs of rows' numbers"),
-        ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
-        ({"kernel": []}, "kernel must be one value, or a sequence"),
-        ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
-        ({"solver": [Landmark(20), Landmark(0)]}, "'n_landmarks' parameter of Landmark must be an int .* Got 0"),
-        ({"solver": [None, Landmark(20)]}, "solver must be one solver, or a sequence of .*Landmark.* Got None"),
-        ({"solver": []}, "solver must be one value, or a sequence of one or more"),
-        ({"solver": [Landmark(20), "exact"]}, "solver must be one solver, or a sequence of .*Landmark.* Got 'exact'"),
-        ({"solver": [Landmark(20), Landmark(30, choice="rp")]}, "may differ in n_landmarks only"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"gammas": [0.0]}, "'gamma' parameter"),
+    ({"thetas": [1.0]}, "'theta' parameter"),
+    ({"lams": []}, "lams must be a sequence"),
+    ({"cv": 1}, "'cv' parameter of ODMClassifierCV"),
+    ({"cv": 1e-9}, "cv leaves no row"),
+    ({"cv": [(range(200), range(200, 301))]}, "cv names row 300, but rows are numbered from 0 to 299"),
+    ({"cv": [(range(200), range(-100, 0))]}, "cv names row -100"),
+    ({"cv": [([0.5, 1.0], [2.0, 3.0])]}, "cv must be a number, a splitter, or pairs of rows' numbers"),
+    ({"kernel": ["rbf", "cosine"]}, "'kernel' parameter of ODMClassifierCV must be a str among .* Got 'cosine'"),
+    ({"kernel": []}, "kernel must be one value, or a sequence"),
+    ({"kernel": ["linear", "rbf"], "solver": "newton"}, "solver='newton' is for kernel='linear'. Got kernel='rbf'"),
+    ({"solver": [Landmark(20), Landmark(0)]}, "'n_landmarks' parameter of Landmark must be an int .* Got 0"),
+    ({"solver": [None, Landmark(20)]}, "solver must be one solver, or a sequence of .*Landmark.* Got None"),
+    ({"solver": []}, "solver must be one value, or a sequence of one or more"),
+    ({"solver": [Landmark(20), "exact"]}, "solver must be one solver, or a sequence of .*Landmark.* Got 'exact'"),
+    ({"solver": [Landmark(20), Landmark(30, choice="rp")]}, "may differ in n_landmarks only"),
+])  # fmt: skip
 def test_refuses(settings, message):
     with pytest.raises(InputError, match=message):
         search_of(**settings).fit(X, Y)

@@ -1,7 +1,5 @@
 """Kernels the user brings, sparse rows, the dtype to compute in: each gives the model of what it stands for."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np
@@ -11,8 +9,7 @@ from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix, issparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from dask_odm import ODMClassifier, load_model
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier, load_model
 from dask_odm.kernels import KERNELS
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS

@@ -1,7 +1,5 @@
 """Regression by the ODM's loss, beside ridge regression, a smooth solver, refits, and its own promises."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -247,14 +245,11 @@ def test_values_to_choose_from_are_checked(rows, given):
         ODMRegressorCV(**given).fit(*rows)
 
 
-@pytest.mark.parametrize(
-    ("cv", "groups", "message"),
-    [
-        (None, np.arange(50) % 5, r"groups must have shape \(160,\)"),
-        ([(range(50), range(100, 161))], None, "cv names row 160, but rows are numbered from 0 to 159"),
-        ([], None, "cv must be a number, a splitter, or pairs"),
-    ],
-)
+@pytest.mark.parametrize(("cv", "groups", "message"), [
+    (None, np.arange(50) % 5, r"groups must have shape \(160,\)"),
+    ([(range(50), range(100, 161))], None, "cv names row 160, but rows are numbered from 0 to 159"),
+    ([], None, "cv must be a number, a splitter, or pairs"),
+])  # fmt: skip
 def test_rows_that_are_left_out_are_checked(rows, cv, groups, message):
     with pytest.raises(InputError, match=message):
         ODMRegressorCV("rbf", cv=cv).fit(*rows, groups=groups)

@@ -1,7 +1,5 @@
 """The parts of scikit-learn that people put a classifier into, and parameters refused in its words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -12,8 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from dask_odm import ODMClassifier, open_store
-from dask_odm.errors import DaskODMError
+from dask_odm import DaskODMError, ODMClassifier, open_store
 from dask_odm.kernels import KERNELS
 from small_problems import blobs
 from small_stores import store_of

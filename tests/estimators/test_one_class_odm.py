@@ -1,7 +1,5 @@
 """One class: beside kernel ridge on targets of 1, refits, the one-class SVM, and rows that were not learned from."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np

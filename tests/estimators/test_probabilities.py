@@ -1,7 +1,5 @@
 """Probabilities: they agree with `predict` on any kind of rows, come back from a file, and say how to have them."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -14,9 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from dask_odm import ODMClassifier, SaddleSVC
+from dask_odm import InputError, ODMClassifier, SaddleSVC
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.errors import InputError
 from dask_odm.models.probabilities import coupled
 from small_problems import blobs
 from small_stores import store_of

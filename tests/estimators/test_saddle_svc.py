@@ -1,7 +1,5 @@
 """SaddleSVC: the ν-SVM of scikit-learn, weights, sources, and what cannot be learned from."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -11,9 +9,8 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, NuSVC
 
-from dask_odm import SaddleSVC
+from dask_odm import InputError, MemoryLimitError, SaddleSVC
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.papers.saddle.recipes import HULL_RECIPES
 from dask_odm.solvers import Gilbert, Saddle
 from small_problems import blobs

@@ -1,7 +1,5 @@
 """Prediction sets and thresholds of estimators: in memory, over stores, in maps, from files; as often as promised."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest
@@ -10,9 +8,8 @@ from sklearn.base import clone
 from sklearn.metrics import f1_score, log_loss, make_scorer
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from dask_odm import CostScorer, ODMClassifier, load_model
+from dask_odm import CostScorer, InputError, ODMClassifier, load_model
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.errors import InputError
 from small_stores import store_of
 
 SETTING = {"gamma": 0.3, "theta": 0.3, "loo": True, "multi_class": "ovr", "random_state": 0, "scale": None}
@@ -159,18 +156,14 @@ def test_a_share_of_rows_above_the_threshold(tmp_path):
     np.testing.assert_allclose(values, linear.decision_function(fresh), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("classes", "more", "scoring", "message"),
-    [
-        (3, {}, "accuracy", "between two classes"),
-        (2, {"loo": False}, "accuracy", "loo=True"),
-        (2, {}, ["f1", "accuracy"], "one score"),
-        (2, {}, 1.5, "between 0 and 1"),
-        (2, {}, "roc_auc", "does not judge"),
-        (2, {}, "neg_log_loss", "does not judge"),
-        (2, {}, "nonsense", "nonsense"),
-    ],
-)
+@pytest.mark.parametrize(("classes", "more", "scoring", "message"), [
+    (3, {}, "accuracy", "between two classes"),
+    (2, {"loo": False}, "accuracy", "loo=True"),
+    (2, {}, ["f1", "accuracy"], "one score"),
+    (2, {}, 1.5, "between 0 and 1"), (2, {}, "roc_auc", "does not judge"),
+    (2, {}, "neg_log_loss", "does not judge"),
+    (2, {}, "nonsense", "nonsense"),
+])  # fmt: skip
 def test_thresholds_that_cannot_be_tuned(classes, more, scoring, message):
     model, _, _ = fitted(60, classes, **more)
     with pytest.raises(InputError, match=message):

@@ -1,7 +1,5 @@
 """Linear learning over sparse stores that are too large for memory: the model of dense rows, wherever it is learned."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pandas as pd
@@ -9,10 +7,8 @@ import pytest
 from scipy.sparse import csr_array, hstack, random_array
 
 from cli.test_commands import run, run_json
-from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
-from dask_odm.data.ingest import ingest
+from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC, ingest, open_store
 from dask_odm.data.store import open_chunks
-from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.engine.cluster import Cluster
@@ -264,9 +260,7 @@ def test_a_regressor_says_so(stores, tmp_path):
 
 def test_hulls_say_so(stores):
     sparse, _ = stores(200)
-    with pytest.raises(
-        InputError, match=r"sparse rows in memory only.*; take ODMClassifier\(kernel='linear'\) instead"
-    ):
+    with pytest.raises(InputError, match=r"sparse rows in memory only.*; take ODMClassifier\(kernel='linear'\)"):
         SaddleSVC().fit(sparse)
 
 

@@ -1,7 +1,5 @@
 """Sparse rows whose kernel values are sparse products: models are those of dense rows, and no row is made dense."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

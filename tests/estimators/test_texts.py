@@ -1,7 +1,5 @@
 """Models of texts: they predict texts as scikit-learn's rows of them, from a file too; other rows are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +8,8 @@ import pytest
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.svm import LinearSVC
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, MDDRidge, MemoryLimitError, ODMClassifier, StoreError, ingest, load_model
 from dask_odm.data.store.records import read_record, write_record
-from dask_odm.errors import InputError, MemoryLimitError, StoreError
-from dask_odm.estimators.mdd_ridge import MDDRidge
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.saving import load_model
 from small_texts import made_texts, pipeline, write_lines
 
 TEXTS, TOPICS = made_texts()

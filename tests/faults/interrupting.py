@@ -5,8 +5,6 @@
 COMMANDS is JSON, name to arguments.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

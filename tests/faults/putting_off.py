@@ -6,8 +6,6 @@ Prints, for every way to read, how many reads it makes, and what became of those
 with an OSError or an error of the package.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json
@@ -21,17 +19,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from dask_odm import DaskODMError, Store
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.rows.scaling import Scaling, load_scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.storage.files import save_bytes
 from dask_odm.data.storage.storage import storage_of
-from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.rounds import _load
 from dask_odm.engine.shuffle import Shuffle
-from dask_odm.errors import DaskODMError
 from dask_odm.learning.distributed_products import ROWS, read_rows
 from small_stores import store_of
 

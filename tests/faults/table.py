@@ -1,7 +1,5 @@
 """The table of docs/errors.toml as the tests use it: a row's name is what is wrong, its pattern the message."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Object stores that do not do as they are asked: from Python and from the command line, one message each."""
 
-from __future__ import annotations
-
 import sys
 
 import dask
@@ -23,14 +21,11 @@ def both(row: str, address: str) -> None:
     check(row, run("info", address, status=2).stderr.removeprefix("dask-odm: "))
 
 
-@pytest.mark.parametrize(
-    ("row", "kind", "status"),
-    [
-        ("Object store that does not answer", "status", 500),
-        ("Object store that does not answer", "refuse", 0),
-        ("Object store that refuses access", "status", 403),
-    ],
-)
+@pytest.mark.parametrize(("row", "kind", "status"), [
+    ("Object store that does not answer", "status", 500),
+    ("Object store that does not answer", "refuse", 0),
+    ("Object store that refuses access", "status", 403),
+])  # fmt: skip
 def test_a_server_that_does_not_serve(row, kind, status, place, object_server: ObjectServer):
     object_server.fail(kind, status=status)
     with dask.config.set({"dask_odm.object-store-patience": "0.2s"}):

@@ -1,7 +1,5 @@
 """What a model says of its objective and its gap is true of the model as it predicts."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

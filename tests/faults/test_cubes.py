@@ -1,7 +1,5 @@
 """Cubes, labels and groups beside them that cannot be learned from, or predicted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

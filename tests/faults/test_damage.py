@@ -1,7 +1,5 @@
 """Stores, models and checkpoints that are missing, unfinished, damaged or lie: named, never used."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +12,9 @@ import xarray as xr
 from scipy.sparse import csr_array
 
 from cli.running import run
-from dask_odm.data.ingest import ingest
+from dask_odm import MixingClassifier, ODMClassifier, Store, ingest, load_model, permutation_importance
 from dask_odm.data.store import records
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.diagnostics.importance import permutation_importance
-from dask_odm.estimators.mixing_classifier import MixingClassifier
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.saving import load_model
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.solvers import SODM
 from faults.table import Fault, check_fault, each_way, fit_in, raises, refused, tree

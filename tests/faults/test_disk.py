@@ -1,7 +1,5 @@
 """Outputs that exist, disks that are full, files that may not be touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -15,10 +13,7 @@ import numpy as np
 import pytest
 
 from cli.running import run
-from dask_odm.data.ingest import ingest
-from dask_odm.data.store.store import Store
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.saving import load_model
+from dask_odm import ODMClassifier, Store, ingest, load_model
 from dask_odm.solvers import SODM
 from faults.table import fit_in, raises, refused, tree
 from small_stores import store_of

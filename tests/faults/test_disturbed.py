@@ -1,7 +1,5 @@
 """A client that is closed or restarted, or whose tasks are cancelled, amid a fit: the same bits, or one line."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator
@@ -22,12 +20,11 @@ from distributed import Client, LocalCluster, Worker
 from tries.disturbed import Disturb, DisturbedClient, cancel, restart
 from tries.things import FAMILIES, Family
 
-from dask_odm import MDDRidge, ODMClassifier, ingest
+from dask_odm import ClusterError, MDDRidge, ODMClassifier, ingest
 from dask_odm.datasets import make_shells
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
-from dask_odm.errors import ClusterError
 from faults.table import check, raises
 from small_stores import store_of
 

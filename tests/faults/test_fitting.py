@@ -1,7 +1,5 @@
 """Rows, labels and parameters that cannot be learned from, or predicted."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +11,8 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, SaddleSVC, ingest, load_model
 from dask_odm.data.rows.scaling import SCALINGS
-from dask_odm.errors import InputError
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
-from dask_odm.estimators.saddle_svc import SaddleSVC
-from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import MNP, SODM, Cells
 from faults.table import Fault, check_fault, each_way, raises, refused
 from small_stores import store_of
@@ -145,24 +138,21 @@ def test_rows_in_memory(row, call):
     raises(row, call)
 
 
-@pytest.mark.parametrize(
-    ("row", "parameters"),
-    [
-        ("Too little memory for landmarks", {"solver": "landmark", "memory_limit": "1kB"}),
-        ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
-        ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
-        ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
-        ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
-        ("Metric for a kernel of no distances", {"metric": "diagonal", "kernel": "poly"}),
-        ("Too little memory", {"metric": "full", "memory_limit": "1kB"}),
-        ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
-        ("Cells of one class each", {"solver": Cells(1)}),
-        ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
-        ("Too little memory", {"solver": Cells(20), "memory_limit": "1kB"}),
-        ("Function that is not a kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
-        ("Function that is not a kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
-    ],
-)
+@pytest.mark.parametrize(("row", "parameters"), [
+    ("Too little memory for landmarks", {"solver": "landmark", "memory_limit": "1kB"}),
+    ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
+    ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
+    ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
+    ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
+    ("Metric for a kernel of no distances", {"metric": "diagonal", "kernel": "poly"}),
+    ("Too little memory", {"metric": "full", "memory_limit": "1kB"}),
+    ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
+    ("Cells of one class each", {"solver": Cells(1)}),
+    ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
+    ("Too little memory", {"solver": Cells(20), "memory_limit": "1kB"}),
+    ("Function that is not a kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
+    ("Function that is not a kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
+])  # fmt: skip
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
 
@@ -189,20 +179,17 @@ def test_an_alpha_out_of_range(bad, tmp_path):
     raises("alpha out of range", lambda: SaddleSVC().alpha_path(X, Y, alphas=[0.9, bad]))
 
 
-@pytest.mark.parametrize(
-    ("row", "call"),
-    [
-        ("Linear solver of SaddleSVC for a kernel", lambda: SaddleSVC(kernel="rbf", solver="gilbert").fit(X, Y)),
-        ("Invalid alpha path", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
-        ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=[])),
-        ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=0.5)),
-        ("Invalid alpha path", lambda: SaddleSVC(solver="gilbert").alpha_path(X, Y, alphas=[0.9])),
-        ("Invalid alpha path", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
-        ("Features beyond numbers' range, unscaled", lambda: SaddleSVC().fit(X.astype(float) * 1e200, Y)),
-        ("One class", lambda: SaddleSVC().fit(X, np.ones(ROWS))),
-        ("Missing value in memory", lambda: SaddleSVC().fit(X * np.nan, Y)),
-    ],
-)
+@pytest.mark.parametrize(("row", "call"), [
+    ("Linear solver of SaddleSVC for a kernel", lambda: SaddleSVC(kernel="rbf", solver="gilbert").fit(X, Y)),
+    ("Invalid alpha path", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
+    ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=[])),
+    ("Invalid alpha path", lambda: SaddleSVC().alpha_path(X, Y, alphas=0.5)),
+    ("Invalid alpha path", lambda: SaddleSVC(solver="gilbert").alpha_path(X, Y, alphas=[0.9])),
+    ("Invalid alpha path", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
+    ("Features beyond numbers' range, unscaled", lambda: SaddleSVC().fit(X.astype(float) * 1e200, Y)),
+    ("One class", lambda: SaddleSVC().fit(X, np.ones(ROWS))),
+    ("Missing value in memory", lambda: SaddleSVC().fit(X * np.nan, Y)),
+])  # fmt: skip
 def test_what_reduced_hulls_are_not_made_of(row, call):
     raises(row, call)
 
@@ -260,9 +247,7 @@ def test_values_of_another_kind(tmp_path):
 def test_texts_and_rows_of_other_texts(tmp_path):
     """A store with weights of its own, and texts for a model that learned from numbers."""
     for name, more in (("a", "sea"), ("b", "shore")):
-        write_lines(
-            tmp_path / f"{name}.jsonl", body=[f"salt {more}", "pepper", "salt", "pepper tree"], label=[0, 1, 0, 1]
-        )
+        write_lines(tmp_path / f"{name}.jsonl", body=[f"salt {more}", "pepper", "salt", "tree"], label=[0, 1, 0, 1])
         ingest(tmp_path / f"{name}.jsonl", tmp_path / f"{name}.zarr", text="body", n_features=4096)
     ODMClassifier("linear").fit(str(tmp_path / "a.zarr")).save(tmp_path / "texts.zarr")
     ODMClassifier("linear").fit(X, Y).save(tmp_path / "numbers.zarr")

@@ -1,7 +1,5 @@
 """A small array of another generation, of the same shape and sound in itself, is damage that is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +8,10 @@ import numpy as np
 import pytest
 from tries.things import FAMILIES, Family, made_up
 
-from dask_odm import load_model, open_store
+from dask_odm import Store, StoreError, load_model, open_store
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
-from dask_odm.errors import StoreError
 
 ROWS, CHUNK_ROWS = 96, 24
 SMALL = {"feature", *(f"statistics/{name}" for name in ("minimum", "maximum", "mean", "variance"))}

@@ -1,7 +1,5 @@
 """Ctrl-C at many moments of every command that writes: one line, status 130, nothing half-written."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,29 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_odm import ODMClassifier, Store
 from dask_odm.data.store.records import read_kind, read_record
-from dask_odm.data.store.store import Store
-from dask_odm.estimators.odm_classifier import ODMClassifier
 from faults.table import check
 from small_stores import store_of
 
 MOMENTS = int(os.environ.get("DASK_ODM_MOMENTS", "2"))  # of each command; raise it to try them all
 SCRIPT = Path(__file__).with_name("interrupting.py")
 X = np.random.default_rng(0).normal(size=(40, 3))
-TREE = (
-    "--solver",
-    "sodm",
-    "--n-partitions",
-    "4",
-    "--fan-in",
-    "2",
-    "--random-state",
-    "0",
-    "--scratch",
-    "@",
-    "--checkpoint",
-    "@/c.zarr",
-)
+TREE = ("--solver", "sodm", "--n-partitions", "4", "--fan-in", "2", "--random-state", "0", "--scratch", "@")
+TREE += ("--checkpoint", "@/c.zarr")
 COMMANDS = {
     "ingest": ("ingest", "@/a.csv", "@/out.zarr", "--chunk-rows", "10"),
     "ingest, replacing": ("ingest", "@/a.csv", "@/s.zarr", "--chunk-rows", "10", "--overwrite"),

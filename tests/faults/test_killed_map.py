@@ -1,7 +1,5 @@
 """A client that dies while its workers write a map: another process writes the rest, region by region."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

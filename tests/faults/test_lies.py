@@ -1,7 +1,5 @@
 """Models, checkpoints and predictions whose checksums are right and whose content is not: refused, and named."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_odm import InputError, ODMClassifier, ODMRegressor, StoreError, load_model
 from dask_odm.data.store.records import read_record, write_record
-from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm_regressor import ODMRegressor
-from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM, Landmark
 from faults.table import raises, refused, tree
 
@@ -265,17 +260,10 @@ def test_a_checkpoint_that_does_not(name, checkpoints, tmp_path):
 # Predictions ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"targets": 1, "classes": ["a"]},
-        {"classes": 3},
-        {"classes": []},
-        {"classes": [[1]]},
-        {"classes": ["a"], "b": 1},
-    ],
-)
+@pytest.mark.parametrize("content", [
+    {}, {"targets": 1, "classes": ["a"]}, {"classes": 3}, {"classes": []}, {"classes": [[1]]},
+    {"classes": ["a"], "b": 1},
+])  # fmt: skip
 def test_a_prediction_that_lies(content, tmp_path):
     write_record(tmp_path / "p.zarr", "prediction", {"y": np.zeros(3, np.int8)}, content)
     with pytest.raises(StoreError, match=r"prediction '.*p\.zarr' is not what a prediction is: "):

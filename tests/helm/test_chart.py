@@ -1,7 +1,5 @@
 """What the chart renders, for every value set and version of Kubernetes: valid, safe, and whole."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -245,9 +243,7 @@ def test_nothing_listens_beyond_the_cluster_and_no_secret_is_rendered(value_set)
 
 
 def test_only_pods_of_the_release_and_clients_are_let_in():
-    policies = {
-        each["metadata"]["name"]: each["spec"] for each in rendered("default") if each["kind"] == "NetworkPolicy"
-    }
+    policies = {p["metadata"]["name"]: p["spec"] for p in rendered("default") if p["kind"] == "NetworkPolicy"}
     release = {"app.kubernetes.io/name": "dask-odm", "app.kubernetes.io/instance": "odm"}
     everyone, clients = policies["odm-dask-odm"], policies["odm-dask-odm-clients"]
     assert everyone["policyTypes"] == ["Ingress", "Egress"]

@@ -3,8 +3,6 @@
 checkov pins what it depends on, so it has an environment of its own: ``make checkov`` makes one and runs this test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The chart, run: its commands start, its probes are answered, its job learns, and faults cost nothing but time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -12,10 +10,8 @@ import pytest
 from charts import Document, documents_of, render, template
 from pods import TICK, Job, Machine, Pod, can_bind_loopback, confining_user, until
 
-from dask_odm import ingest as store_to_store
-from dask_odm import load_model
+from dask_odm import DaskODMError, ingest, load_model
 from dask_odm.data.store.records import read_record
-from dask_odm.errors import DaskODMError
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,17 +24,17 @@ CLAIM = "claims/odm-dask-odm-data"
 BUCKET = "s3://rows/released"
 
 
-def csv_text(count: int = 4000, width: int = 10) -> str:
+def rows(count: int = 4000, width: int = 10) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((count, width))
-    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(count) > 0, "yes", "no")
-    return "\n".join(",".join([*(f"{x:.6f}" for x in row), label]) for row, label in zip(X, y, strict=True))
+    return X, np.where(X[:, 0] + 0.5 * rng.standard_normal(count) > 0, "yes", "no")
 
 
-def ingest(pod: Pod) -> None:
+def upload(pod: Pod) -> None:
     """Upload rows as the chart's notes say."""
+    text = "\n".join(",".join([*(f"{x:.6f}" for x in row), label]) for row, label in zip(*rows(), strict=True))
     command = "dask-odm ingest - /data/train.zarr --format csv --label 10 --chunk-rows 250"
-    done = pod.run(command.split(), input=csv_text())
+    done = pod.run(command.split(), input=text)
     assert done.returncode == 0, done.stderr
 
 
@@ -99,7 +95,7 @@ def kill_in_a_step(machine: Machine, job: Job, scheduler: Pod) -> int:
 def machine(tmp_path_factory, object_server) -> Iterator[Machine]:
     secrets = {"bucket": object_server.environment}
     with Machine(tmp_path_factory.mktemp("release"), render("objects"), secrets=secrets).running() as machine:
-        ingest(machine.component("worker")[0])
+        upload(machine.component("worker")[0])
         yield machine
 
 
@@ -134,7 +130,7 @@ def test_a_worker_and_a_scheduler_that_are_killed_cost_no_bit(machine, reference
 
     All that lasts is in an object store here, with the bits of a job that has it on the volume.
     """
-    store_to_store(str(machine.folder / CLAIM / "train.zarr"), f"{BUCKET}/train.zarr", chunk_rows=250)
+    ingest(str(machine.folder / CLAIM / "train.zarr"), f"{BUCKET}/train.zarr", chunk_rows=250)
     worker, (scheduler,) = machine.component("worker")[0], machine.component("scheduler")
     job = start_job(machine, "struck", BUCKET)
     await_midst(machine, job)
@@ -166,7 +162,8 @@ def test_with_encryption_a_job_trains_and_a_plain_client_is_refused(tmp_path, tm
     user = confining_user(tmp_path_factory.mktemp("tried"), 10001) if os.getuid() == 0 else None
     with Machine(tmp_path, documents, user).running() as machine:
         (worker,) = machine.component("worker")
-        ingest(worker)
+        ingest(rows(), tmp_path / CLAIM / "train.zarr")
+        machine.hand_over()
         job = machine.start_job(job_of(documents))
         job.await_end()
         assert len(load_model(tmp_path / CLAIM / "model.zarr").classes_) == 2

@@ -1,7 +1,5 @@
 """Values the chart refuses, and pages that say what it has: values.yaml, its schema and both READMEs keep together."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

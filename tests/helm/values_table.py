@@ -3,8 +3,6 @@
 ``python tests/helm/values_table.py`` writes the page.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What every kernel promises: tiles, packing, the diagonal, parameters, on rows of any size and dtype."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

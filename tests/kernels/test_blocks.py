@@ -1,7 +1,5 @@
 """The Gram operator against the dense matrix: every size, both dtypes, the same bits however it is computed."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 
@@ -49,9 +47,7 @@ def test_operations_are_those_of_the_dense_matrix(n, dtype, budget, kernel):
     assert gram.matvec(v).dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    "kernel", [RBF(1.0, 0.3), Laplacian(1.0, 0.3), Linear(1.0), Polynomial()], ids=lambda k: k.name
-)
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.3), Laplacian(1.0, 0.3), Linear(1.0), Polynomial()], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [*SIZES, 5 * TILE_ROWS + 3])
 def test_memory_and_threads_change_no_bit(kernel: Kernel, n, dtype):

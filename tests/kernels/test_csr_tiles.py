@@ -1,7 +1,5 @@
 """Tiles of sparse rows, beside scikit-learn's kernels of sparse and of dense rows."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -133,7 +131,7 @@ class Foreign:
         self.X = X
         self.fill_value = fill_value
 
-    def asformat(self, name: str) -> Foreign:
+    def asformat(self, name: str) -> "Foreign":
         assert name == "coo"
         return self
 

@@ -1,7 +1,5 @@
 """Landmarks: the greedy ones are the pivoted Cholesky's pivots; strata, factor and residual are those of NumPy."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

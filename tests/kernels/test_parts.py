@@ -1,7 +1,5 @@
 """Parts of a Gram matrix, as tasks on other machines hold them: together they are the whole, to the bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Landmarks drawn uniformly and by a randomly pivoted Cholesky: its law, what it leaves, and degenerate data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels of distances against slow formulas: their own exp2, far rows, rows far from zero, tiles of odd sizes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import laplacian_kernel

@@ -1,7 +1,5 @@
 """Tiles that skip zeros, beside those of the kernel in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels the user brings: looked up or called, they answer as the kernel they were made from; and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

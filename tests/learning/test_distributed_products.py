@@ -1,7 +1,5 @@
 """Kernel products by Dask: those of this process, to the last bit, whoever computes them and whatever is kept."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading
@@ -51,9 +49,7 @@ def asked(products: Products) -> list[bytes]:
         return [answer.tobytes() for answer in _answers(products, chosen, rest, few, v)]
 
 
-def _answers(
-    products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray
-) -> list[np.ndarray]:
+def _answers(products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray):
     active = products.among(chosen)
     answers = [active(v), active(2 * v), products.cross(rest, chosen, v), products.rows(few)]
     answers += [

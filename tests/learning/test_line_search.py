@@ -1,7 +1,5 @@
 """The least step of rows in memory: where a fine search finds the least P, and 1 if P still falls there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar

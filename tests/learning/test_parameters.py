@@ -1,7 +1,5 @@
 """Parameters of a base: in the signature after those of the class, documented and constrained as there or anew."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from inspect import getdoc, signature
 from typing import ClassVar

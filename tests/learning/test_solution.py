@@ -1,7 +1,5 @@
 """Records of steps: told once, when they are certain, and what is told is what the history keeps."""
 
-from __future__ import annotations
-
 from dask_odm.learning.solution import StepLog
 
 

@@ -1,7 +1,5 @@
 """Solver objects: in searches, clones, files and at the command line; what they refuse; how they are documented."""
 
-from __future__ import annotations
-
 import json
 from inspect import getdoc, signature
 
@@ -119,31 +117,25 @@ def test_every_object_is_saved_and_loaded(solver, rows, tmp_path):
 
 
 def test_one_of_several_kernels_may_be_linear(rows):
-    grid = {"lams": [100.0], "upsilons": [0.2], "thetas": [0.1], "gammas": [1e-9]}
-    found = ODMClassifierCV(["linear", "rbf"], solver=Landmark(20), scoring="accuracy", random_state=0, **grid).fit(
-        *rows
-    )
+    grid = {"lams": [100.0], "upsilons": [0.2], "thetas": [0.1], "gammas": [1e-9], "scoring": "accuracy"}
+    found = ODMClassifierCV(["linear", "rbf"], solver=Landmark(20), random_state=0, **grid).fit(*rows)
     assert found.best_params_["kernel"] == "linear"
 
 
 # What is refused ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("solver", "message"),
-    [
-        (Landmark(0), "The 'n_landmarks' parameter of Landmark must be an int in the range [1, inf). Got 0 instead."),
-        (Landmark(choice="greedy"), "The 'choice' parameter of Landmark must be a str among"),
-        (Landmark(certify="no"), "The 'certify' parameter of Landmark must be an instance of 'bool'"),
-        (SODM(0), "The 'n_partitions' parameter of SODM must be an int in the range [1, inf) or None. Got 0 instead."),
-        (SODM(fan_in=1), "The 'fan_in' parameter of SODM must be an int in the range [2, inf). Got 1 instead."),
-        (SODM(early_stop="no"), "The 'early_stop' parameter of SODM must be an instance of 'bool'"),
-        (DiP(n_clusters=0), "The 'n_clusters' parameter of DiP must be an int in the range [1, inf). Got 0 instead."),
-        (DSVRG(0.0), "The 'step_size' parameter of DSVRG must be a str among"),
-        (DSVRG(stage_steps=0), "The 'stage_steps' parameter of DSVRG must be an int in the range [1, inf) or None."),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("solver", "message"), [
+    (Landmark(0), "The 'n_landmarks' parameter of Landmark must be an int in the range [1, inf). Got 0 instead."),
+    (Landmark(choice="greedy"), "The 'choice' parameter of Landmark must be a str among"),
+    (Landmark(certify="no"), "The 'certify' parameter of Landmark must be an instance of 'bool'"),
+    (SODM(0), "The 'n_partitions' parameter of SODM must be an int in the range [1, inf) or None. Got 0 instead."),
+    (SODM(fan_in=1), "The 'fan_in' parameter of SODM must be an int in the range [2, inf). Got 1 instead."),
+    (SODM(early_stop="no"), "The 'early_stop' parameter of SODM must be an instance of 'bool'"),
+    (DiP(n_clusters=0), "The 'n_clusters' parameter of DiP must be an int in the range [1, inf). Got 0 instead."),
+    (DSVRG(0.0), "The 'step_size' parameter of DSVRG must be a str among"),
+    (DSVRG(stage_steps=0), "The 'stage_steps' parameter of DSVRG must be an int in the range [1, inf) or None."),
+], ids=str)  # fmt: skip
 def test_values_out_of_range(rows, solver, message):
     with pytest.raises(InputError) as error:
         ODMClassifier(solver=solver).fit(*rows)
@@ -153,9 +145,7 @@ def test_values_out_of_range(rows, solver, message):
 @pytest.mark.parametrize("solver", [MNP(), Landmark, 3, None, "lbfgs"], ids=str)
 def test_what_is_no_solver_of_the_estimator(rows, solver):
     names = "Exact, Landmark, Cells, Newton, SODM, Cascade, DiP, DC, DSVRG, SVRG, CSVRG"
-    message = (
-        rf"'solver' parameter of ODMClassifier must be .* or a solver object of dask_odm\.solvers \({names}\)\. Got"
-    )
+    message = rf"'solver' parameter of .* must be .* or a solver object of dask_odm\.solvers \({names}\)\. Got"
     with pytest.raises(InputError, match=message):
         ODMClassifier(solver=solver).fit(*rows)
     with pytest.raises(InputError, match=r"or a solver object of dask_odm\.solvers \(MNP, Saddle, Gilbert\)\. Got"):
@@ -171,23 +161,20 @@ def test_parameters_that_there_are_not():
         ODMClassifier().set_params(solver__n_landmarks=3)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "name", "hint"),
-    [
-        (ODMClassifier, "n_landmarks", "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…)."),
-        (
-            ODMClassifier,
-            "n_partitions",
-            "the solver has it now, solver=dask_odm.solvers.SODM(n_partitions=…) (also Cascade, DiP, DC, DSVRG).",
-        ),
-        (ODMClassifier, "landmarks", "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark"),
-        (ODMClassifier, "certify", "the solver has it now, solver=dask_odm.solvers.Landmark(certify=…)."),
-        (ODMClassifier, "coreset_size", "the solver has it now, solver=dask_odm.solvers.CSVRG(coreset_size=…)."),
-        (ODMClassifierCV, "n_landmarks", "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a l"),
-        (SaddleSVC, "n_clients", "the solver has it now, solver=dask_odm.solvers.Saddle(n_clients=…) (also Gilbert)."),
-        (SaddleSVC, "landmarks", "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice"),
-    ],
-)
+@pytest.mark.parametrize(("estimator", "name", "hint"), [
+    (ODMClassifier, "n_landmarks", "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…)."),
+    (
+        ODMClassifier,
+        "n_partitions",
+        "the solver has it now, solver=dask_odm.solvers.SODM(n_partitions=…) (also Cascade, DiP, DC, DSVRG).",
+    ),
+    (ODMClassifier, "landmarks", "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark"),
+    (ODMClassifier, "certify", "the solver has it now, solver=dask_odm.solvers.Landmark(certify=…)."),
+    (ODMClassifier, "coreset_size", "the solver has it now, solver=dask_odm.solvers.CSVRG(coreset_size=…)."),
+    (ODMClassifierCV, "n_landmarks", "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a l"),
+    (SaddleSVC, "n_clients", "the solver has it now, solver=dask_odm.solvers.Saddle(n_clients=…) (also Gilbert)."),
+    (SaddleSVC, "landmarks", "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice"),
+])  # fmt: skip
 def test_parameters_of_the_last_version_are_told_where_they_went(estimator, name, hint):
     for call in (lambda: estimator(**{name: 3}), lambda: estimator().set_params(**{name: 3})):
         with pytest.raises(InputError) as error:
@@ -236,9 +223,7 @@ def test_an_option_of_another_solver_names_the_solver(store, tmp_path):
     shown = run("fit", store, tmp_path / "m.zarr", "--solver", "landmark", "--stage-steps", 30, status=2).output
     assert "--stage-steps is an option of --solver dsvrg, not of --solver landmark." in shown
     shown = run("fit", store, tmp_path / "m.zarr", "--landmarks", "rp", status=2).output
-    assert (
-        "No option --landmarks: its name is choice, and the solver has it now: --solver landmark --choice …." in shown
-    )
+    assert "No option --landmarks: its name is choice, and the solver has it now: --solver landmark" in shown
     assert not (tmp_path / "m.zarr").exists()
 
 

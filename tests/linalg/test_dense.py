@@ -1,7 +1,5 @@
 """Positive definite systems against NumPy's solve, and mended where they are not quite definite."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

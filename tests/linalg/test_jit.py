@@ -1,7 +1,5 @@
 """Loops are compiled when first called, with the loops that they call; that is said once, in log and on terminal."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import io

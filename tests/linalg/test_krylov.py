@@ -1,7 +1,5 @@
 """Conjugate gradients and triangles against a direct solve, and every rule that ends them; the largest eigenvalue."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """LAPACK without the interpreter lock against SciPy's wrappers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import cho_factor, cho_solve

@@ -1,7 +1,5 @@
 """Passes over rows in memory: every row once, in order, whatever the threads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

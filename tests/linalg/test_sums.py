@@ -1,7 +1,5 @@
 """The fixed tree of sums: independent of how the parts are cut into aligned runs, and holding few at a time."""
 
-from __future__ import annotations
-
 import time
 from itertools import chain, pairwise
 

@@ -1,7 +1,5 @@
 """Threads of the package keep order and errors; BLAS stays on one thread while anyone is within."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

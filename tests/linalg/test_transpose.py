@@ -1,7 +1,5 @@
 """Rows turned into columns, against NumPy's transpose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,13 +1,10 @@
 """Leave-one-out in closed form against all refits, its identities, merged rows, weights, stores, refusals."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods.auto_limits import AutoLimits

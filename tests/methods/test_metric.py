@@ -1,7 +1,5 @@
 """Learned metrics: gradients against differences, known directions found, nothing lost where there are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from dask_odm import Metric, ODMClassifier, ODMRegressor
-from dask_odm.errors import InputError
+from dask_odm import InputError, Metric, ODMClassifier, ODMRegressor
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.training.memory_data import MemoryData
@@ -68,18 +65,14 @@ def gain(model, rows):
     return model.fit(X, y).score(Xt, yt) - without.score(Xt, yt)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "scale", "labels"),
-    [
-        ("rbf", "standard", lambda X: X[:, 0] + X[:, 1] > 0),
-        ("rbf", "standard", lambda X: X[:, 0] * X[:, 1] > 0),  # neither column says anything alone
-        ("laplacian", "standard", lambda X: X[:, 0] ** 2 + X[:, 1] ** 2 > 1.4),
-        ("rbf", "ranks", lambda X: np.exp(X[:, 0]) + np.exp(X[:, 1]) > 2),
-        ("laplacian", "ranks", lambda X: (X[:, 0] > 0.3) | (X[:, 1] > 0.6)),
-        ("rbf", "minmax", lambda X: X[:, 1] > np.sin(2.0 * X[:, 0])),
-    ],
-    ids=["sum", "product", "ring", "warped", "steps", "wave"],
-)
+@pytest.mark.parametrize(("kernel", "scale", "labels"), [
+    ("rbf", "standard", lambda X: X[:, 0] + X[:, 1] > 0),
+    ("rbf", "standard", lambda X: X[:, 0] * X[:, 1] > 0),  # neither column says anything alone
+    ("laplacian", "standard", lambda X: X[:, 0] ** 2 + X[:, 1] ** 2 > 1.4),
+    ("rbf", "ranks", lambda X: np.exp(X[:, 0]) + np.exp(X[:, 1]) > 2),
+    ("laplacian", "ranks", lambda X: (X[:, 0] > 0.3) | (X[:, 1] > 0.6)),
+    ("rbf", "minmax", lambda X: X[:, 1] > np.sin(2.0 * X[:, 0])),
+], ids=["sum", "product", "ring", "warped", "steps", "wave"])  # fmt: skip
 def test_columns_that_matter_are_found_among_others(kernel, scale, labels):
     model = ODMClassifier(kernel, scale=scale, metric="diagonal", solver="exact", random_state=0)
     assert gain(model, relevant(500, 20, labels)) > 0.02

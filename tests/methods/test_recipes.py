@@ -1,7 +1,5 @@
 """What solver="auto" picks, and that it says so; never by who is there to work."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models and rows that the tests of models share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling

@@ -1,40 +1,34 @@
 """Labels of another type than a model's classes: what is the same without doubt counts, and the rest is refused."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm import ODMClassifier, ingest, load_model, permutation_importance
+from dask_odm import InputError, ODMClassifier, ingest, load_model, permutation_importance
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.errors import InputError
 from dask_odm.models.classes import MISSING, UNKNOWN, codes_of
 from small_problems import blobs
 
 
-@pytest.mark.parametrize(
-    ("classes", "labels", "codes"),
-    [
-        ([0, 1], [1, 0, 1.0, True, 2], [1, 0, 1, 1, UNKNOWN]),
-        ([0, 1], ["1", "0", "1.0", "true", "2", "one", ""], [1, 0, 1, 1, UNKNOWN, UNKNOWN, UNKNOWN]),
-        ([0, 1], ["01", "1_0", "١"], [UNKNOWN, UNKNOWN, UNKNOWN]),  # which may be words
-        ([False, True], ["False", "TRUE", " true ", "0", b"1"], [0, 1, 1, 0, 1]),
-        (["0", "1"], [0, 1.0, True, 0.5], [0, 1, 1, UNKNOWN]),
-        (["False", "True"], [False, True, 1, 2], [0, 1, 1, UNKNOWN]),
-        (["no", "yes"], [b"no", "yes", 0], [0, 1, UNKNOWN]),
-        ([b"no", b"yes"], ["no", "yes"], [0, 1]),
-        (["1", "1.0"], [1, "1", "1.0"], [UNKNOWN, 0, 1]),  # two classes spell the number
-        (["True", "true", "1"], [True], [UNKNOWN]),
-        (["1", "2"], ["1.0", "01"], [0, UNKNOWN]),
-        (["yes", "Yes"], ["YES"], [UNKNOWN]),
-        ([-1, 2**60 + 1], ["-1", str(2**60 + 1), str(2**60)], [0, 1, UNKNOWN]),
-        ([1e-5, 0.5], ["1e-05", "0.50", "nan"], [0, 1, UNKNOWN]),
-        ([0, 1], [None, np.nan, pd.NA, pd.NaT], [MISSING] * 4),
-    ],
-)
+@pytest.mark.parametrize(("classes", "labels", "codes"), [
+    ([0, 1], [1, 0, 1.0, True, 2], [1, 0, 1, 1, UNKNOWN]),
+    ([0, 1], ["1", "0", "1.0", "true", "2", "one", ""], [1, 0, 1, 1, UNKNOWN, UNKNOWN, UNKNOWN]),
+    ([0, 1], ["01", "1_0", "١"], [UNKNOWN, UNKNOWN, UNKNOWN]),  # which may be words
+    ([False, True], ["False", "TRUE", " true ", "0", b"1"], [0, 1, 1, 0, 1]),
+    (["0", "1"], [0, 1.0, True, 0.5], [0, 1, 1, UNKNOWN]),
+    (["False", "True"], [False, True, 1, 2], [0, 1, 1, UNKNOWN]),
+    (["no", "yes"], [b"no", "yes", 0], [0, 1, UNKNOWN]),
+    ([b"no", b"yes"], ["no", "yes"], [0, 1]),
+    (["1", "1.0"], [1, "1", "1.0"], [UNKNOWN, 0, 1]),  # two classes spell the number
+    (["True", "true", "1"], [True], [UNKNOWN]),
+    (["1", "2"], ["1.0", "01"], [0, UNKNOWN]),
+    (["yes", "Yes"], ["YES"], [UNKNOWN]),
+    ([-1, 2**60 + 1], ["-1", str(2**60 + 1), str(2**60)], [0, 1, UNKNOWN]),
+    ([1e-5, 0.5], ["1e-05", "0.50", "nan"], [0, 1, UNKNOWN]),
+    ([0, 1], [None, np.nan, pd.NA, pd.NaT], [MISSING] * 4),
+])  # fmt: skip
 def test_places_among_the_classes(classes, labels, codes):
     assert codes_of(labels, classes) == codes
 
@@ -109,6 +103,27 @@ def test_dates_and_spans_are_labels_in_any_unit_and_in_files(of_fit, tmp_path):
     if times.dtype.kind == "M":
         words = "2020-01-01", "2021-01-01"
         assert model.score(X, np.where(Y, *words)) == evaluate(loaded, (X, np.where(Y, *words))).accuracy == expected
+    table = pd.DataFrame(X).assign(at=times.astype(of_fit))
+    table.rename(columns=str).to_parquet(tmp_path / "rows.parquet")
+    stores = [
+        ingest(source, tmp_path / f"{i}.zarr", **more)
+        for i, (source, more) in enumerate(
+            [
+                ((X, times.astype(of_fit)), {}),
+                ((X, pd.Series(times.astype(of_fit)).astype("category")), {}),
+                (table, {"label": "at"}),
+                (tmp_path / "rows.parquet", {"label": "at"}),
+            ]
+        )
+    ]
+    assert len({store.classes for store in stores}) == 1
+    assert (loaded.score(stores[0]), evaluate(loaded, stores[0]).accuracy) == (expected, expected)
+    of_store = ODMClassifier().fit(stores[0])
+    assert of_store.classes_.tolist() == list(stores[0].classes)
+    assert of_store.score(X, times) == expected
+    if times.dtype.kind == "M":
+        assert stores[0].classes == words
+        assert ingest((X, pd.Series(times.tolist())), tmp_path / "days.zarr").classes == words
 
 
 def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):

@@ -1,7 +1,5 @@
 """Kernel models: blocks of any size give the formula's values, in memory or with support on disk."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Links: rising, through zero, near the truth where it is known, and no worse than Platt's sigmoid."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -41,19 +39,16 @@ def test_follows_odds_that_bend():
     assert np.abs(probabilities(at, link)[:, 1] - expected).max() < 0.04
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        drawn(40, lambda f: 3.0 * f),
-        (np.array([0.5, -0.5, 2.0]), np.array([True, False, True]), np.ones(3)),  # told apart
-        (np.array([1.0, 2.0]), np.array([True, True]), np.ones(2)),  # one side, one class
-        (np.zeros(4), np.array([True, False, True, False]), np.ones(4)),
-        drawn(3000, lambda f: -2.0 * f),  # the wrong way
-        (np.repeat([-1.0, 1.0], 500), np.repeat([False, True], 500), np.full(1000, 1e-9)),
-        (*drawn(300, lambda f: 3.0 * f)[:2], np.linspace(1e-3, 30.0, 300)),
-        tuple(1e30 * each if i == 0 else each for i, each in enumerate(drawn(300, lambda f: 3.0 * f))),
-    ],
-)
+@pytest.mark.parametrize("rows", [
+    drawn(40, lambda f: 3.0 * f),
+    (np.array([0.5, -0.5, 2.0]), np.array([True, False, True]), np.ones(3)),  # told apart
+    (np.array([1.0, 2.0]), np.array([True, True]), np.ones(2)),  # one side, one class
+    (np.zeros(4), np.array([True, False, True, False]), np.ones(4)),
+    drawn(3000, lambda f: -2.0 * f),  # the wrong way
+    (np.repeat([-1.0, 1.0], 500), np.repeat([False, True], 500), np.full(1000, 1e-9)),
+    (*drawn(300, lambda f: 3.0 * f)[:2], np.linspace(1e-3, 30.0, 300)),
+    tuple(1e30 * each if i == 0 else each for i, each in enumerate(drawn(300, lambda f: 3.0 * f))),
+])  # fmt: skip
 def test_always_rises_through_zero(rows):
     scores, positive, weight = rows
     link = fit_link(scores, positive, weight)

@@ -1,7 +1,5 @@
 """Models in files: the same bits, read once a process, replaced ones noticed, unknown ones refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Prediction sets from values of rows kept out: against their definition, and their coverage."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What of a cube becomes rows and features, what features are called, and what is refused."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest
@@ -189,10 +187,7 @@ def test_codes_of_classes(classes, dtype, values, fill, meanings):
 
 @pytest.mark.parametrize(("values", "meanings", "expected"), [
     (np.array([1, 2, 10], np.uint8), "water land ice", {"1": "water", "2": "land", "10": "ice"}),
-    (3, "water", {"3": "water"}),
-    ([1, 2], "water", {}),
-    (None, "water", {}),
-    ([0.5, 1.0], "water land", {}),
+    (3, "water", {"3": "water"}), ([1, 2], "water", {}), (None, "water", {}), ([0.5, 1.0], "water land", {}),
 ])  # fmt: skip
 def test_meanings_that_labels_come_with(values, meanings, expected):
     attributes = {"flag_meanings": meanings} | ({} if values is None else {"flag_values": values})

@@ -1,7 +1,5 @@
 """Shards with wrong labels: which, how many, the same in memory and in a store."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -70,16 +68,13 @@ def test_a_store_tells_what_memory_does(rows, tmp_path, chunk_rows):
     store.verify()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"flipped": 15, "random": 6}, "at most 20, the number of shards, together. Got 15 and 6"),
-        ({"flipped": -1}, "must not be negative"),
-        ({"positive": (0.9, 0.1)}, "ascending order"),
-        ({"shard": np.zeros(3)}, rf"each of the {N} rows. Got shape \(3,\)"),
-        ({"y": np.zeros(N)}, "two classes are needed"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"flipped": 15, "random": 6}, "at most 20, the number of shards, together. Got 15 and 6"),
+    ({"flipped": -1}, "must not be negative"),
+    ({"positive": (0.9, 0.1)}, "ascending order"),
+    ({"shard": np.zeros(3)}, rf"each of the {N} rows. Got shape \(3,\)"),
+    ({"y": np.zeros(N)}, "two classes are needed"),
+])  # fmt: skip
 def test_bad_input_is_named(rows, changes, message):
     arguments = {"y": rows[1], "shard": rows[2]} | changes
     with pytest.raises(InputError, match=message):

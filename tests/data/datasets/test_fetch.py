@@ -1,7 +1,5 @@
 """Downloads from a server of this machine: whole, cut off and resumed, changed, refused, and never half there."""
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import http.server
@@ -188,14 +186,10 @@ def test_a_part_of_another_address_is_not_gone_on_with(site, target):
 
 
 @pytest.mark.usefixtures("given_up")
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("part", DATA),
-        ("part", DATA + b"more"),
-        *(("part.version", text) for text in (b"", b"\n", b"\xff", b"{site}/data.bz2\n\xff", b"{site}/data.bz2\na\nb")),
-    ],
-)
+@pytest.mark.parametrize(("file", "text"), [
+    ("part", DATA), ("part", DATA + b"more"),
+    *(("part.version", text) for text in (b"", b"\n", b"\xff", b"{site}/data.bz2\n\xff", b"{site}/data.bz2\na\nb")),
+])  # fmt: skip
 def test_a_part_that_is_whole_or_too_long_and_notes_on_it_that_are_damaged(site, target, file, text):
     with open(f"{target}.{file}", "wb") as written:
         written.write(text.replace(b"{site}", site.address.encode()))
@@ -291,9 +285,7 @@ def test_a_web_page_is_not_the_file(site, target):
 
 
 def test_a_server_that_is_not_there(site, target, unused_port):
-    with pytest.raises(
-        InputError, match=rf"http://127\.0\.0\.1:{unused_port}/a: cannot be reached .*Connection refused"
-    ):
+    with pytest.raises(InputError, match=rf"http://127\.0\.0\.1:{unused_port}/a: .*Connection refused"):
         download(f"http://127.0.0.1:{unused_port}/a", target, **QUICK)
     for url in ("file:///etc/passwd", "ftp://a/b", "a7a"):
         with pytest.raises(InputError, match="only http and https"):
@@ -359,21 +351,18 @@ def test_any_file_of_a_folder_may_be_named(site, tmp_path):
         ds.fetch_libsvm("data.bz2", url=site.address, cache=tmp_path, sha256={"data.bz2": "0" * 64})
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        (
-            "a7b",
-            {},
-            r"no data set 'a7b' in the table; close are .*a7a.*For another file of the site, give its name and",
-        ),
-        ("zzzzzz", {}, "there are a1a, a2a"),
-        ("../passwd", {"url": "http://127.0.0.1"}, "'../passwd' is not a file's name"),
-        ("", {"url": "http://127.0.0.1"}, "'' is not a file's name"),
-        ("SUSY", {"part": "test"}, "SUSY has no part 'test'; there is train"),
-        ("SUSY", {"test_size": 0.5}, "test_size: only with store="),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    (
+        "a7b",
+        {},
+        r"no data set 'a7b' in the table; close are .*a7a.*For another file of the site, give its name and",
+    ),
+    ("zzzzzz", {}, "there are a1a, a2a"),
+    ("../passwd", {"url": "http://127.0.0.1"}, "'../passwd' is not a file's name"),
+    ("", {"url": "http://127.0.0.1"}, "'' is not a file's name"),
+    ("SUSY", {"part": "test"}, "SUSY has no part 'test'; there is train"),
+    ("SUSY", {"test_size": 0.5}, "test_size: only with store="),
+])  # fmt: skip
 def test_names_and_options_that_do_not_fit(name, options, message):
     with pytest.raises(InputError, match=message):
         ds.fetch_libsvm(name, **options)

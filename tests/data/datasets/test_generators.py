@@ -1,7 +1,5 @@
 """Made-up and bundled data: the same rows wherever they go, and the properties that are promised."""
 
-from __future__ import annotations
-
 import os
 from itertools import cycle
 from statistics import NormalDist
@@ -271,15 +269,12 @@ def test_parameters_out_of_range(make, options, message):
         make(**options)
 
 
-@pytest.mark.parametrize(
-    ("name", "load", "classes"),
-    [
-        ("breast_cancer", bundled.load_breast_cancer, ["malignant", "benign"]),
-        ("iris", bundled.load_iris, ["versicolor", "virginica"]),
-        ("wine", bundled.load_wine, ["class_0", "class_1"]),
-        ("digits", bundled.load_digits, [4, 9]),
-    ],
-)
+@pytest.mark.parametrize(("name", "load", "classes"), [
+    ("breast_cancer", bundled.load_breast_cancer, ["malignant", "benign"]),
+    ("iris", bundled.load_iris, ["versicolor", "virginica"]),
+    ("wine", bundled.load_wine, ["class_0", "class_1"]),
+    ("digits", bundled.load_digits, [4, 9]),
+])  # fmt: skip
 def test_bundled_sets_are_those_of_scikit_learn(tmp_path, name, load, classes):
     X, y = ds.load_bundled(name)
     data = load()

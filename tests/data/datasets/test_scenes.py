@@ -1,16 +1,13 @@
 """Made-up scenes: the same for any chunks, with the shares asked for, and Bayes' rule as SciPy's densities give it."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from dask_odm import ODMClassifier
+from dask_odm import InputError, ODMClassifier
 from dask_odm.data.datasets.scenes import SceneMaker
 from dask_odm.datasets import make_scene
-from dask_odm.errors import InputError
 
 
 def never(*arguments, **options):

@@ -1,7 +1,5 @@
 """AnnData on disk, written by its specification: rows, labels and names are what went in; damage is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +8,8 @@ import pytest
 import zarr
 from scipy.sparse import csr_array, random_array
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, ingest
 from dask_odm.data.readers.formats import open_source
-from dask_odm.errors import InputError
 from data.reading import stored
 
 X = csr_array(random_array((60, 3000), density=0.01, format="csr", random_state=np.random.default_rng(0)))
@@ -124,9 +121,7 @@ def test_a_column_that_is_not_there_and_bounds_that_lie(tmp_path):
     with pytest.raises(InputError, match="text names a column"):
         open_source(path, text="kind")
     del root["var"]["_index"]
-    with pytest.raises(
-        InputError, match=r"cannot be read; it is damaged or no AnnData of this version \(_index|'_index'"
-    ):
+    with pytest.raises(InputError, match=r"it is damaged or no AnnData of this version \(_index|'_index'"):
         open_source(path)
     words(root["var"], "_index", NAMES)
     for name, at, value, message in (

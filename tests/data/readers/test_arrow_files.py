@@ -1,7 +1,5 @@
 """Parquet and Arrow, files and objects: values, names and labels as they went in, one batch at a time."""
 
-from __future__ import annotations
-
 import datetime
 import subprocess
 import sys
@@ -12,9 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, ingest
 from dask_odm.data.readers.formats import open_source
-from dask_odm.errors import InputError
 from data.reading import read_all, read_blocks, stored, write_file
 
 pa = pytest.importorskip("pyarrow")
@@ -125,11 +122,11 @@ def test_a_folder_is_one_data_set(tmp_path, kind):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array(["p", "q"]), r"column 'x' \(string\) holds no numbers; .*: leave other columns out"),
-        (pa.array(["p", "q"]).dictionary_encode(), r"column 'x' \(dictionary, that is categorical\) holds no numbers"),
-        (pa.array([True, None]), r"column 'x' \(bool\) holds no numbers"),
-        (pa.array([datetime.date(2020, 1, 1)] * 2), r"column 'x' \(date32\[day\]\) holds no numbers"),
-        (pa.array([[1], [2]]), r"column 'x' \(list<.*>\) holds no numbers"),
+        (pa.array(["p", "q"]), r"column 'x' \((str|object, string)\) holds no numbers; .*: leave other columns out"),
+        (pa.array(["p", "q"]).dictionary_encode(), r"column 'x' \(category\) holds no numbers"),
+        (pa.array([True, None]), r"column 'x' \(bool\[pyarrow\]\) holds no numbers"),
+        (pa.array([datetime.date(2020, 1, 1)] * 2), r"column 'x' \(date32\[day\]\[pyarrow\]\) holds no numbers"),
+        (pa.array([[1], [2]]), r"column 'x' \(list<.*>\[pyarrow\]\) holds no numbers"),
         (pa.array([1, None]), r"missing values in column 'x' \(1 row\), first at row 1;"),
         (pa.array([None, None], pa.null()), r"missing values in column 'x' \(2 rows\), first at row 0;"),
         (pa.array([1.0, -np.inf]), "row 1, column 'x': infinity"),

@@ -1,15 +1,12 @@
 """Cubes as sources of stores: all labelled rows, or a sample of them, compared with plain NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
-from dask_odm import ODMClassifier, ingest, open_store
+from dask_odm import InputError, ODMClassifier, ingest, open_store
 from dask_odm.data.store import open_chunks
-from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
 from dask_odm.linalg.rows import uniforms_of
 from data.reading import stored

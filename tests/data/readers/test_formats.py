@@ -1,11 +1,7 @@
 """What all readers have in common: formats told, compression undone, bounded memory, clear errors."""
 
-from __future__ import annotations
-
 import gzip
-import io
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -15,7 +11,7 @@ from hypothesis import strategies as st
 from dask_odm.data.readers import lines
 from dask_odm.data.readers.formats import detect_format, open_source
 from dask_odm.errors import InputError
-from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zstd
+from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zipped, zstd
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
@@ -30,14 +26,6 @@ def test_a_compressed_file_that_is_cut_or_has_a_flipped_bit(tmp_path, suffix):
 
 
 CSV = b"a,y\n1,2\n3,4\n"
-
-
-def zipped(members: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return out.getvalue()
 
 
 PACKED = {
@@ -112,22 +100,14 @@ def test_text_of_two_bytes_a_letter_is_refused(tmp_path):
         read_all(write_file(tmp_path / "a.csv", "a,b,y\n1,2,3\n".encode("utf-16")))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a9a", b"-1 3:1 11:1\n", "libsvm"),
-        ("a9a.t", b"\n+1 3:1 # x\n", "libsvm"),
-        ("data.txt", b"1,2,3\n", "csv"),
-        ("data.txt", b"a\tb\tc\n", "csv"),
-        ("data.json", b'[{"a": 1, "y": 0}]\n', "jsonl"),  # an array, which is refused as such
-        ("data.json", b"[\n", "jsonl"),
-        ("data.txt", b"[1],2\n", "csv"),
-        ("x.SVM.XZ", b"", "libsvm"),
-        ("x.csv.gz", b"", "csv"),
-        ("x.tsv", b"", "csv"),
-        ("x.npz", b"", "numpy"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "expected"), [
+    ("a9a", b"-1 3:1 11:1\n", "libsvm"),
+    ("a9a.t", b"\n+1 3:1 # x\n", "libsvm"),
+    ("data.txt", b"1,2,3\n", "csv"), ("data.txt", b"a\tb\tc\n", "csv"),
+    ("data.json", b'[{"a": 1, "y": 0}]\n', "jsonl"),  # an array, which is refused as such
+    ("data.json", b"[\n", "jsonl"), ("data.txt", b"[1],2\n", "csv"), ("x.SVM.XZ", b"", "libsvm"),
+    ("x.csv.gz", b"", "csv"), ("x.tsv", b"", "csv"), ("x.npz", b"", "numpy"),
+])  # fmt: skip
 def test_formats_are_told(tmp_path, name, content, expected):
     assert detect_format(write_file(tmp_path / name, content)) == expected
 

@@ -1,13 +1,10 @@
 """JSON lines of numbers: the same rows as CSV text, and the line that is wrong by its number."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest
 
-from dask_odm.data.ingest import ingest
-from dask_odm.errors import InputError
+from dask_odm import InputError, ingest
 from data.reading import read_all, write_file
 
 
@@ -21,22 +18,19 @@ def test_the_content_tells_the_format_and_keys_any_order(tmp_path):
         assert labels.tolist() == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"a": 1, "y"', "line 2: not a JSON object .*; each line holds one"),
-        ("[1, 2]", r"line 2: not a JSON object \('\[1, 2\]'\); each line holds one; use pandas.read_json"),
-        ("[" * 100_000, "line 2: not a JSON object"),
-        ('{"a": [1], "y": 0}', "line 2, column 'a': a value of type list is no number, word or date"),
-        ('{"a": Infinity, "y": 0}', "line 2, column 'a': infinity"),
-        (f'{{"a": 1{"0" * 400}, "y": 0}}', "line 2, column 'a': infinity"),
-        (f'{{"a": 1{"0" * 9000}, "y": 0}}', "line 2: not a JSON object"),
-        ('{"a": 1, "b": 2, "y": 0}', "line 2: 'b' is no column of the first line"),
-        ('{"a": 1}', r"missing values in the label, column 'y' \(1 row\), first at line 2"),
-        ('{"a": 1, "y": [0]}', "line 2: .0. is not a label"),
-        (b'{"a": 1, "y": "\xff"}', "line 2: not UTF-8 text"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ('{"a": 1, "y"', "line 2: not a JSON object .*; each line holds one"),
+    ("[1, 2]", r"line 2: not a JSON object \('\[1, 2\]'\); each line holds one; use pandas.read_json"),
+    ("[" * 100_000, "line 2: not a JSON object"),
+    ('{"a": [1], "y": 0}', "line 2, column 'a': a value of type list is no number, word or date"),
+    ('{"a": Infinity, "y": 0}', "line 2, column 'a': infinity"),
+    (f'{{"a": 1{"0" * 400}, "y": 0}}', "line 2, column 'a': infinity"),
+    (f'{{"a": 1{"0" * 9000}, "y": 0}}', "line 2: not a JSON object"),
+    ('{"a": 1, "b": 2, "y": 0}', "line 2: 'b' is no column of the first line"),
+    ('{"a": 1}', r"missing values in the label, column 'y' \(1 row\), first at line 2"),
+    ('{"a": 1, "y": [0]}', "line 2: .0. is not a label"),
+    (b'{"a": 1, "y": "\xff"}', "line 2: not UTF-8 text"),
+])  # fmt: skip
 def test_a_line_that_cannot_be_read_is_named(tmp_path, line, message):
     data = line if isinstance(line, bytes) else line.encode()
     path = write_file(tmp_path / "a.jsonl", b'{"a": 1, "y": 0}\n' + data + b"\n")

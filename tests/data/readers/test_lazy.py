@@ -1,7 +1,5 @@
 """Dask arrays, dask frames and xarray objects: what they hold is what is stored, one partition computed at a time."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np
@@ -10,10 +8,8 @@ import pytest
 import xarray as xr
 import zarr
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, ingest, open_store
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.store.interchange import open_store
-from dask_odm.errors import InputError
 from data.reading import read_all, read_blocks, stored
 
 dd = pytest.importorskip("dask.dataframe")
@@ -31,19 +27,15 @@ def _unknown(array: da.Array, pieces: int = 3) -> da.Array:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
-@pytest.mark.parametrize(
-    ("rows", "labels"),
-    [
-        (da.from_array(X, chunks=(30, 2)), da.from_array(Y, chunks=30)),
-        (da.from_array(X, chunks=(30, 3)), da.from_array(Y, chunks=45)),
-        (da.from_array(X, chunks=(30, 3)), Y),
-        (_unknown(da.from_array(X)), Y),
-        (_unknown(da.from_array(X)), da.from_array(Y, chunks=11)),
-        (_unknown(da.from_array(X)), dd.from_pandas(FRAME["kind"], npartitions=3)),
-        (_unknown(da.from_array(X)), dd.from_pandas(FRAME["kind"], npartitions=7)),
-        (da.from_array(X, chunks=(50, 3)), _unknown(da.from_array(Y), 5)),
-    ],
-)
+@pytest.mark.parametrize(("rows", "labels"), [
+    (da.from_array(X, chunks=(30, 2)), da.from_array(Y, chunks=30)),
+    (da.from_array(X, chunks=(30, 3)), da.from_array(Y, chunks=45)),
+    (da.from_array(X, chunks=(30, 3)), Y), (_unknown(da.from_array(X)), Y),
+    (_unknown(da.from_array(X)), da.from_array(Y, chunks=11)),
+    (_unknown(da.from_array(X)), dd.from_pandas(FRAME["kind"], npartitions=3)),
+    (_unknown(da.from_array(X)), dd.from_pandas(FRAME["kind"], npartitions=7)),
+    (da.from_array(X, chunks=(50, 3)), _unknown(da.from_array(Y), 5)),
+])  # fmt: skip
 def test_dask_arrays(tmp_path, rows, labels, block_bytes):
     store = ingest((rows, labels), tmp_path / "a.zarr", weight=W, dtype="float64", block_bytes=block_bytes)
     found, values = stored(store)
@@ -124,38 +116,35 @@ def _dataset(order: tuple[str, str] = ("sample", "feature"), chunks: object = No
 ARRAYS = da.from_array(X, chunks=(30, 3))
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        ((ARRAYS, Y[:50]), {}, "the dask array: y has 50 rows where X has 100"),
-        ((_unknown(ARRAYS), Y[:50]), {}, "the dask array: y has 50 rows where X has 100"),
-        ((_unknown(ARRAYS), dd.from_pandas(FRAME["kind"][:99], npartitions=3)), {}, r"row.*|y has 33 rows where X has"),
-        (ARRAYS, {"weight": [1.0]}, "weight has 1 rows where X has 100"),
-        (da.zeros(3), {}, "the dask array: rows must have two dimensions"),
-        (da.zeros((3, 2), dtype=bool), {}, "the dask array: features must be integers or floats. Got bool"),
-        (da.from_array(np.array([["a"]])), {}, "Got <U1 instead; convert it with .*, or make a frame"),
-        (ARRAYS, {"label": "kind"}, "no label column 'kind'; the columns have no names"),
-        (ARRAYS, {"n_features": 5}, "3 features, but n_features is 5"),
-        (dd.from_pandas(FRAME, npartitions=2), {}, r"the dask DataFrame: column 'kind' .* holds no numbers"),
-        (dd.from_pandas(FRAME, npartitions=2), {"label": "z"}, "no label column 'z'; the columns are a, b, c, kind, w"),
-        (da.from_array(np.array([[1.0, 2], [3, np.inf]]), chunks=1), {}, "the dask array, row 1, column 1: infinity"),
-        (_dataset().drop_vars("X"), {}, "the Dataset has no variable 'X'; it has other, weight, y"),
-        (_dataset(), {"label": "z"}, "the Dataset has no variable 'z'; it has X, other"),
-        (_dataset(), {"weight": "z"}, "the Dataset has no variable 'z'"),
-        (_dataset()["y"], {}, r"the DataArray: X must have two dimensions. Got \('sample',\)"),
-        (_dataset()["X"], {"weight": "w"}, "the DataArray: weight='w'; give the weights"),
-        (_dataset()["X"], {"label": "y"}, "the DataArray: label='y'; name a variable of a Dataset, or give"),
-        (_dataset(), {"label": 2}, "the Dataset: label=2; name a variable"),
-        ((_dataset()["X"], Y[:4]), {}, "the DataArray: y has 4 rows where X has 100"),
-        (
-            _dataset().assign(X=_dataset()["X"] > 0),
-            {},
-            r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
-        ),
-        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
-        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
-    ],
-)
+@pytest.mark.parametrize(("source", "options", "message"), [
+    ((ARRAYS, Y[:50]), {}, "the dask array: y has 50 rows where X has 100"),
+    ((_unknown(ARRAYS), Y[:50]), {}, "the dask array: y has 50 rows where X has 100"),
+    ((_unknown(ARRAYS), dd.from_pandas(FRAME["kind"][:99], npartitions=3)), {}, r"row.*|y has 33 rows where X has"),
+    (ARRAYS, {"weight": [1.0]}, "weight has 1 rows where X has 100"),
+    (da.zeros(3), {}, "the dask array: rows must have two dimensions"),
+    (da.zeros((3, 2), dtype=bool), {}, "the dask array: features must be integers or floats. Got bool"),
+    (da.from_array(np.array([["a"]])), {}, "Got <U1 instead; convert it with .*, or make a frame"),
+    (ARRAYS, {"label": "kind"}, "no label column 'kind'; the columns have no names"),
+    (ARRAYS, {"n_features": 5}, "3 features, but n_features is 5"),
+    (dd.from_pandas(FRAME, npartitions=2), {}, r"the dask DataFrame: column 'kind' .* holds no numbers"),
+    (dd.from_pandas(FRAME, npartitions=2), {"label": "z"}, "no label column 'z'; the columns are a, b, c, kind, w"),
+    (da.from_array(np.array([[1.0, 2], [3, np.inf]]), chunks=1), {}, "the dask array, row 1, column 1: infinity"),
+    (_dataset().drop_vars("X"), {}, "the Dataset has no variable 'X'; it has other, weight, y"),
+    (_dataset(), {"label": "z"}, "the Dataset has no variable 'z'; it has X, other"),
+    (_dataset(), {"weight": "z"}, "the Dataset has no variable 'z'"),
+    (_dataset()["y"], {}, r"the DataArray: X must have two dimensions. Got \('sample',\)"),
+    (_dataset()["X"], {"weight": "w"}, "the DataArray: weight='w'; give the weights"),
+    (_dataset()["X"], {"label": "y"}, "the DataArray: label='y'; name a variable of a Dataset, or give"),
+    (_dataset(), {"label": 2}, "the Dataset: label=2; name a variable"),
+    ((_dataset()["X"], Y[:4]), {}, "the DataArray: y has 4 rows where X has 100"),
+    (
+        _dataset().assign(X=_dataset()["X"] > 0),
+        {},
+        r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
+    ),
+    (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+    (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
+])  # fmt: skip
 def test_what_cannot_be_read(source, options, message):
     with pytest.raises(InputError, match=message):
         read_all(source, **options)

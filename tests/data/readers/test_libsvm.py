@@ -1,7 +1,5 @@
 """LIBSVM text: what scikit-learn reads whole is what comes in blocks; errors name the line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import issparse

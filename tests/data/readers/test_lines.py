@@ -1,7 +1,5 @@
 """Blocks of whole lines: all bytes in their order, whatever the size of blocks; text quoted in messages."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -46,16 +44,11 @@ def test_a_line_without_an_end_is_given_up(tmp_path, monkeypatch):
         list(text_blocks(write_file(tmp_path / "a", b"1\n" + b"x" * 3000), 100))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a", "'a'"),
-        (b"\xff\n", "'\ufffd\\n'"),
-        ("x" * 60, f"'{'x' * 60}'"),
-        ("x" * 61, f"'{'x' * 60}'\u2026 (61 characters)"),
-        ("\0" * 60, "'" + "\\x00" * 15 + "'\u2026 (60 characters)"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a", "'a'"), (b"\xff\n", "'\ufffd\\n'"), ("x" * 60, f"'{'x' * 60}'"),
+    ("x" * 61, f"'{'x' * 60}'\u2026 (61 characters)"),
+    ("\0" * 60, "'" + "\\x00" * 15 + "'\u2026 (60 characters)"),
+])  # fmt: skip
 def test_text_in_messages_is_short_and_printable(text, expected):
     assert shown(text) == expected
     assert shown(text).isprintable()

@@ -1,7 +1,5 @@
 """NumPy arrays, .npy and .npz, in any order and any blocks; no pickle is ever loaded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -27,45 +25,28 @@ def test_npz_numbers_and_names_as_text(tmp_path):
     assert read_all(tmp_path / "a.npz", label="-1", weight="0")[1:][0].tolist() == [2, 5]
 
 
-def test_masked_entries_are_missing():
-    X = np.ma.masked_array(np.arange(12).reshape(6, 2), mask=False)
-    X[2, 1] = np.ma.masked
-    y = np.ma.masked_array([0, 1, 0, 1, 0, 1], mask=[0, 0, 0, 0, 0, 1])
-    with pytest.raises(
-        InputError, match=r"X: missing values in the label, y \(1 row\) and column 1 \(1 row\), first at row 2"
-    ):
-        read_all((X, y))
-    rows, labels, _ = read_all((X, y), drop_missing=True)
-    np.testing.assert_array_equal(rows, np.asarray(X)[[0, 1, 3, 4]])
-    assert labels.tolist() == [0, 1, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        (np.zeros(3), {}, "two dimensions"),
-        (np.zeros((3, 0)), {}, "two dimensions and a feature"),
-        (np.array([["a"]]), {}, "features must be integers or floats. Got <U1"),
-        (np.array([[True]]), {}, "features must be integers or floats. Got bool"),
-        (np.array([[1j]]), {}, "Got complex128"),
-        (np.array([[None], ["a"]]), {}, "Got object"),
-        ((np.zeros((3, 1)), [0, 1]), {}, "X: y has 2 rows where X has 3"),
-        (np.zeros((3, 1)), {"weight": [1.0]}, "X: weight has 1 rows where X has 3"),
-        (np.zeros((3, 2)), {"label": 2}, "no label column 2"),
-        (np.zeros((3, 1)), {"label": 0}, "X: no feature columns beside label"),
-        (np.zeros((3, 2)), {"label": "y"}, "X: no label column 'y'; the columns have no names"),
-        (np.zeros((3, 2)), {"n_features": 3}, "2 features, but n_features is 3"),
-        (np.array([[1.0, 2.0], [3.0, np.nan]]), {}, r"X: missing values in column 1 \(1 row\), first at row 1; fill"),
-        (np.array([[1.0, 2.0], [np.inf, 3.0]]), {}, "X, row 1, column 0: infinity"),
-        (np.array([[1.0, 1e300]]), {}, r"X, row 0, column 1: 1e\+300 is too large for float32"),
-        (np.zeros((3, 1)), {"weight": [1.0, -1.0, 1.0]}, "X, row 1: weight -1.0"),
-        (np.zeros((3, 1)), {"weight": ["a", "b", "c"]}, "weight must be numbers"),
-        (np.zeros((3, 2)), {"block_bytes": 0}, "block_bytes must be positive"),
-        ([np.zeros((3, 2))], {}, "a list must hold paths"),
-        (5, {}, "cannot ingest int"),
-        ([], {}, "cannot ingest list"),
-    ],
-)
+@pytest.mark.parametrize(("source", "options", "message"), [
+    (np.zeros(3), {}, "two dimensions"),
+    (np.zeros((3, 0)), {}, "two dimensions and a feature"),
+    (np.array([["a"]]), {}, "features must be integers or floats. Got <U1"),
+    (np.array([[True]]), {}, "features must be integers or floats. Got bool"),
+    (np.array([[1j]]), {}, "Got complex128"),
+    (np.array([[None], ["a"]]), {}, "Got object"),
+    ((np.zeros((3, 1)), [0, 1]), {}, "X: y has 2 rows where X has 3"),
+    (np.zeros((3, 1)), {"weight": [1.0]}, "X: weight has 1 rows where X has 3"),
+    (np.zeros((3, 2)), {"label": 2}, "no label column 2"),
+    (np.zeros((3, 1)), {"label": 0}, "X: no feature columns beside label"),
+    (np.zeros((3, 2)), {"label": "y"}, "X: no label column 'y'; the columns have no names"),
+    (np.zeros((3, 2)), {"n_features": 3}, "2 features, but n_features is 3"),
+    (np.array([[1.0, 2.0], [3.0, np.nan]]), {}, r"X: missing values in column 1 \(1 row\), first at row 1; fill"),
+    (np.array([[1.0, 2.0], [np.inf, 3.0]]), {}, "X, row 1, column 0: infinity"),
+    (np.array([[1.0, 1e300]]), {}, r"X, row 0, column 1: 1e\+300 is too large for float32"),
+    (np.zeros((3, 1)), {"weight": [1.0, -1.0, 1.0]}, "X, row 1: weight -1.0"),
+    (np.zeros((3, 1)), {"weight": ["a", "b", "c"]}, "weight must be numbers"),
+    (np.zeros((3, 2)), {"block_bytes": 0}, "block_bytes must be positive"),
+    ([np.zeros((3, 2))], {}, "a list must hold paths"),
+    (5, {}, "cannot ingest int"), ([], {}, "cannot ingest list"),
+])  # fmt: skip
 def test_arrays_that_cannot_be_read(source, options, message):
     with pytest.raises(InputError, match=message):
         read_all(source, **options)

@@ -1,7 +1,5 @@
 """Hive-partitioned folders: the columns in the names of folders are columns, whoever wrote them and in which format."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import dask.dataframe as dd
@@ -9,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, ingest
 from dask_odm.data.readers.formats import find_files, open_source
-from dask_odm.errors import InputError
 from data.reading import read_all, stored, write_file
 
 RNG = np.random.default_rng(0)

@@ -4,8 +4,6 @@ The references are other libraries on the whole text (`load_svmlight_file`, `pan
 that were written.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import dataclass

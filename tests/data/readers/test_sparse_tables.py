@@ -1,7 +1,5 @@
 """SciPy sparse rows: filled block by block, whatever their format."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -38,9 +36,7 @@ def test_rows_alone_and_a_column_of_labels():
 
 
 def test_sparse_rows_are_never_dense_as_a_whole():
-    matrix = scipy.sparse.random_array(
-        (20_000, 1000), density=1e-3, format="csr", random_state=np.random.default_rng(0)
-    )
+    matrix = scipy.sparse.random_array((20000, 1000), density=1e-3, format="csr", random_state=np.random.default_rng(0))
     source = open_source(matrix, block_bytes=400_000)
     total, peak = traced(lambda: sum(float(block.X.sum(dtype=np.float64)) for block in source.blocks()))
     assert total == pytest.approx(matrix.sum(), rel=1e-6)

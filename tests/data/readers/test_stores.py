@@ -1,15 +1,10 @@
 """A store as a source: everything it holds, once more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, Store, ingest, open_store
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.store.interchange import open_store
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError
 from data.reading import read_all, stored
 
 

@@ -1,7 +1,5 @@
 """Texts: the rows are those of scikit-learn's hashing and weighting, whatever holds the texts and however it is cut."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, Store, StoreError, ingest
 from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.layout import crc32c, seal
-from dask_odm.data.store.store import Store
-from dask_odm.errors import InputError, StoreError
 from data.doors import through
 from data.reading import stored
 from small_stores import forge
@@ -109,16 +105,13 @@ def test_missing_texts_are_counted_or_dropped(tmp_path):
     require_same(store, pipeline().fit_transform(["one word", "two words", ""]))
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "message"),
-    [
-        ({"body": ["a", 5]}, {}, "line 2, column 'body': '5' .int. is no text; each text must be one string"),
-        ({"text": ["a"]}, {}, "no text column 'body'; the columns are text"),
-        ({"body": ["a"]}, {"label": "body"}, "the column of texts cannot be that of the labels or weights"),
-        ({"body": ["a"]}, {"n_features": 0}, r"n_features must be between 1 and 10000000\. Got 0"),
-        ({"body": ["a"]}, {"n_features": 10**8}, r"n_features must be between 1 and 10000000\. Got 100000000"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "options", "message"), [
+    ({"body": ["a", 5]}, {}, "line 2, column 'body': '5' .int. is no text; each text must be one string"),
+    ({"text": ["a"]}, {}, "no text column 'body'; the columns are text"),
+    ({"body": ["a"]}, {"label": "body"}, "the column of texts cannot be that of the labels or weights"),
+    ({"body": ["a"]}, {"n_features": 0}, r"n_features must be between 1 and 10000000\. Got 0"),
+    ({"body": ["a"]}, {"n_features": 10**8}, r"n_features must be between 1 and 10000000\. Got 100000000"),
+])  # fmt: skip
 def test_texts_that_cannot_be_read(tmp_path, columns, options, message):
     with pytest.raises(InputError, match=message):
         ingest(write_lines(tmp_path / "a.jsonl", **columns), tmp_path / "a.zarr", text="body", **options)

@@ -1,7 +1,5 @@
 """Partitions of sparse rows on disk: every row once, where dense rows go, checked when it is read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import random_array, vstack
 
-from dask_odm.data.ingest import ingest
+from dask_odm import MemoryLimitError, StoreError, ingest
 from dask_odm.data.rows import dealing, stored
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
@@ -17,7 +15,6 @@ from dask_odm.data.store import open_chunks
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import EARLIER, Shuffle, deal_run
-from dask_odm.errors import MemoryLimitError, StoreError
 
 N = 500
 D = 300

@@ -1,7 +1,5 @@
 """Rows in memory: sparse ones are what dense rows scaled give, and equal rows are found, whatever their order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix

@@ -1,7 +1,5 @@
 """Ranks of columns against scikit-learn and SciPy: ties, zeros, ends, weights, sparse rows; fits on warped columns."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 
@@ -13,16 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 from sklearn.preprocessing import QuantileTransformer
 
-from dask_odm import (
-    InputError,
-    MDDRidge,
-    MemoryLimitError,
-    ODMClassifier,
-    ODMRegressor,
-    ODMRegressorCV,
-    StoreError,
-    load_model,
-)
+import dask_odm as odm
 from dask_odm.data.rows import ranks as ranks_module
 from dask_odm.data.rows.ranks import Ranks
 from dask_odm.data.rows.scaling import RANKS, Scaling, StoredScaling
@@ -146,7 +135,7 @@ WARPS = [np.exp, lambda x: x**3, lambda x: 1e6 + np.arctan(x)]
 def test_what_is_learned_does_not_change_when_columns_are_warped(kernel, solver):
     """All values of so few rows are knots; between those of others, warped columns are not quite linear."""
     X, y = task(100)
-    model = ODMClassifier(kernel, scale="ranks", solver=solver, gamma=4.0, lam=50.0, tol=1e-8, random_state=0)
+    model = odm.ODMClassifier(kernel, scale="ranks", solver=solver, gamma=4.0, lam=50.0, tol=1e-8, random_state=0)
     warped = np.column_stack([warp(x) for warp, x in zip(WARPS, X.T, strict=True)])
     if kernel == "poly":  # whose zero is that of the columns
         warped = np.column_stack([x**3 for x in X.T])
@@ -157,7 +146,7 @@ def test_what_is_learned_does_not_change_when_columns_are_warped(kernel, solver)
 
 def test_warped_columns_of_many_rows_and_rows_beyond_them():
     (X, y), (Z, z) = task(3000), (task(3500)[0][3000:], task(3500)[1][3000:])
-    model = ODMClassifier("laplacian", scale="ranks", solver=Landmark(200), lam=1e3, tol=1e-6, random_state=0)
+    model = odm.ODMClassifier("laplacian", scale="ranks", solver=Landmark(200), lam=1e3, tol=1e-6, random_state=0)
     expected = model.fit(X, y).decision_function(Z)
     assert model.score(Z, z) > 0.9
     found = model.fit(np.exp(X), y).decision_function(np.exp(Z))
@@ -167,7 +156,7 @@ def test_warped_columns_of_many_rows_and_rows_beyond_them():
 
 
 @pytest.mark.parametrize(
-    "make", [ODMRegressor, partial(ODMRegressorCV, gammas=None, lams=[1e4])], ids=["one", "search"]
+    "make", [odm.ODMRegressor, partial(odm.ODMRegressorCV, gammas=None, lams=[1e4])], ids=["one", "cv"]
 )
 def test_columns_with_heavy_tails_are_learned(make):
     X = np.exp(2 * np.random.default_rng(0).normal(size=(500, 3)))
@@ -178,9 +167,9 @@ def test_columns_with_heavy_tails_are_learned(make):
 
 def test_a_saved_model_predicts_the_same_and_other_versions_do_not_know_it(tmp_path):
     X, y = task(150)
-    model = ODMClassifier(scale="ranks", random_state=0).fit(X, y)
+    model = odm.ODMClassifier(scale="ranks", random_state=0).fit(X, y)
     model.save(tmp_path / "m.zarr")
-    again = load_model(tmp_path / "m.zarr")
+    again = odm.load_model(tmp_path / "m.zarr")
     assert (again.scale, again.scale_) == ("ranks", "ranks")
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     record = read_record(tmp_path / "m.zarr", "model")
@@ -194,7 +183,7 @@ def test_a_saved_model_predicts_the_same_and_other_versions_do_not_know_it(tmp_p
     ]:
         path = tmp_path / "wrong.zarr"
         write_record(path, "model", arrays | {name: np.ascontiguousarray(wrong)}, record.attributes, overwrite=True)
-        with pytest.raises(StoreError, match="does not hold a kernel on ranks model"):
+        with pytest.raises(odm.StoreError, match="does not hold a kernel on ranks model"):
             model_from(read_record(path, "model"))
 
 
@@ -228,12 +217,12 @@ def test_a_fit_tells_the_memory_of_the_tables(tmp_path, stored):
     given = (store_of(tmp_path / "a.zarr", X, y).path,) if stored else (X, y)
 
     def told(scale: str) -> int:
-        model = ODMClassifier(scale=scale, solver=Landmark(20), random_state=0, memory_limit=1 << 20)
-        with pytest.raises(MemoryLimitError) as found:
+        model = odm.ODMClassifier(scale=scale, solver=Landmark(20), random_state=0, memory_limit=1 << 20)
+        with pytest.raises(odm.MemoryLimitError) as found:
             model.fit(*given)
         return int(parse_bytes(re.search("needs (.*) per task", str(found.value))[1]))
 
-    ranks = ODMClassifier(scale="ranks", solver=Landmark(20), random_state=0).fit(*given)._model.scaling.ranks
+    ranks = odm.ODMClassifier(scale="ranks", solver=Landmark(20), random_state=0).fit(*given)._model.scaling.ranks
     assert told("ranks") - told("standard") > 0.99 * (ranks.knots.nbytes + ranks.levels.nbytes)
 
 
@@ -245,7 +234,7 @@ def test_stores_in_chunks_of_any_size_have_the_same_ranks(tmp_path, monkeypatch,
     found = []
     for chunk_rows in (100, 230):
         store = store_of(tmp_path / f"{chunk_rows}.zarr", X, y.astype(int), chunk_rows=chunk_rows)
-        model = ODMClassifier(scale="ranks", solver=solver, random_state=0).fit(store.path)
+        model = odm.ODMClassifier(scale="ranks", solver=solver, random_state=0).fit(store.path)
         found.append(model._model.scaling.arrays())
         assert model.score(store.path) > 0.8
     for name, values in found[0].items():
@@ -262,13 +251,13 @@ def test_same_bits_on_any_number_of_workers(tmp_path, client, scale_workers, sol
     found = []
     for count in (1, 3, 2):
         scale_workers(client, count)
-        model = ODMClassifier("laplacian", scale="ranks", solver=solver, random_state=0).fit(store.path)
+        model = odm.ODMClassifier("laplacian", scale="ranks", solver=solver, random_state=0).fit(store.path)
         found.append((model.dual_coef_.tobytes(), model.decision_function(X).tobytes()))
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("model", [ODMClassifier("linear"), MDDRidge()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("model", [odm.ODMClassifier("linear"), odm.MDDRidge()], ids=lambda model: type(model).__name__)
 def test_linear_models_refuse_ranks(model):
     X, y = task(50)
-    with pytest.raises(InputError, match="scale='ranks' is for kernels other than 'linear'"):
+    with pytest.raises(odm.InputError, match="scale='ranks' is for kernels other than 'linear'"):
         model.set_params(scale="ranks").fit(X, y.astype(float))

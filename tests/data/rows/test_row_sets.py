@@ -1,7 +1,5 @@
 """Sets of rows of partitions, in memory and on disk, against plain indexing of all rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

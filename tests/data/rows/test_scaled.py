@@ -1,7 +1,5 @@
 """Rows scaled as they are read: the bits of a scaled copy, however they are read; the given rows stay as they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Scaling against NumPy and scikit-learn, constant and far features included."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler

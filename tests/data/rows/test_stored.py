@@ -1,23 +1,20 @@
 """Partitions on disk: every row is there exactly once, is read by any range, and damage is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dask_odm import Store, StoreError
 from dask_odm.data.rows import stored
 from dask_odm.data.rows.dealing import count_kept
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions, sample_chunk
 from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import Shuffle
-from dask_odm.errors import StoreError
 from small_stores import store_of
 from tree_jobs import HERE
 
@@ -59,17 +56,10 @@ def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tu
     return rows.read(0, rows.n), *p.labels(first, last), p.row_numbers(first, last)
 
 
-@pytest.mark.parametrize(
-    ("rows", "parts", "chunk", "piece", "dtype"),
-    [
-        (10, 1, 37, None, "float32"),
-        (200, 3, 37, None, "float64"),
-        (200, 3, 37, 1, "float32"),
-        (200, 3, 37, 7, "float64"),
-        (200, 3, 37, 53, "float32"),
-        (201, 16, 3, 4, "float32"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "parts", "chunk", "piece", "dtype"), [
+    (10, 1, 37, None, "float32"), (200, 3, 37, None, "float64"), (200, 3, 37, 1, "float32"),
+    (200, 3, 37, 7, "float64"), (200, 3, 37, 53, "float32"), (201, 16, 3, 4, "float32"),
+])  # fmt: skip
 def test_every_row_arrives_exactly_once(tmp_path, rows, parts, chunk, piece, dtype):
     p = shuffled(tmp_path, rows, parts, chunk=chunk, dtype=dtype, piece=piece)
     X, y, weight = made_up(rows, dtype)

@@ -1,7 +1,5 @@
 """Targets: what is learned about each row, by hand and row by row; folds, whatever the chunks."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask

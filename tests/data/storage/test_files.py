@@ -1,7 +1,5 @@
 """Files that read and write, or raise; folders that appear whole or not at all, and folders that go."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -12,16 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_odm.data.storage.files import (
-    WholeFile,
-    load_array,
-    make_folders,
-    map_array,
-    open_whole,
-    reason,
-    reserve,
-    save_array,
-)
+from dask_odm.data.storage import files
 from dask_odm.data.storage.staging import aside, left_aside, remove_folder, replace_folder
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import InputError, StoreError
@@ -76,7 +65,7 @@ def test_a_folder_goes_under_a_thread_that_writes_to_it(tmp_path):
         while not stop.is_set():
             number += 1
             try:
-                Path(make_folders(str(root), f"X/c/{number}/0")).write_text("rows")
+                Path(files.make_folders(str(root), f"X/c/{number}/0")).write_text("rows")
             except FileNotFoundError:
                 failed.append(number)
 
@@ -95,11 +84,11 @@ def test_a_folder_goes_under_a_thread_that_writes_to_it(tmp_path):
 
 
 def test_folders_are_made_below_a_root_that_is_there(tmp_path):
-    assert make_folders(str(tmp_path), "X/c/3/0") == str(tmp_path / "X/c/3/0")
-    assert make_folders(str(tmp_path), "X/c/3/1") == str(tmp_path / "X/c/3/1")
+    assert files.make_folders(str(tmp_path), "X/c/3/0") == str(tmp_path / "X/c/3/0")
+    assert files.make_folders(str(tmp_path), "X/c/3/1") == str(tmp_path / "X/c/3/1")
     assert os.listdir(tmp_path / "X/c") == ["3"]
     with pytest.raises(FileNotFoundError):
-        make_folders(str(tmp_path / "gone"), "X/c/3/0")
+        files.make_folders(str(tmp_path / "gone"), "X/c/3/0")
     assert not (tmp_path / "gone").exists()
 
 
@@ -118,9 +107,9 @@ def test_removing_what_is_not_there_is_no_error(tmp_path):
 
 
 def test_an_error_without_a_number_has_a_reason():
-    assert reason(OSError(28, "No space left on device")) == "No space left on device"
-    assert reason(OSError("40 requested and 0 written")) == "40 requested and 0 written"
-    assert reason(OSError()) == "OSError"
+    assert files.reason(OSError(28, "No space left on device")) == "No space left on device"
+    assert files.reason(OSError("40 requested and 0 written")) == "40 requested and 0 written"
+    assert files.reason(OSError()) == "OSError"
 
 
 @pytest.mark.parametrize("nth", range(3))
@@ -158,10 +147,10 @@ def pipe():
 
 
 def test_what_is_put_off_is_an_error(pipe):
-    reader, writer = WholeFile(pipe[0], "rb", closefd=False), WholeFile(pipe[1], "wb", closefd=False)
+    reader, writer = files.WholeFile(pipe[0], "rb", closefd=False), files.WholeFile(pipe[1], "wb", closefd=False)
 
     def buffered() -> None:
-        with open_whole(os.dup(pipe[0])) as file:
+        with files.open_whole(os.dup(pipe[0])) as file:
             file.read(3)
 
     for read in (reader.readall, lambda: reader.readinto(bytearray(3)), buffered):
@@ -177,7 +166,7 @@ def test_what_is_put_off_is_an_error(pipe):
 def test_all_of_a_file_is_read(tmp_path):
     data = os.urandom((1 << 20) + 5)
     (tmp_path / "a").write_bytes(data)
-    with open_whole(tmp_path / "a") as file:
+    with files.open_whole(tmp_path / "a") as file:
         assert file.read(7) + file.read() == data
 
 
@@ -185,7 +174,7 @@ def test_all_of_a_file_is_read(tmp_path):
 def test_arrays_as_numpy_reads_them(values, tmp_path):
     path = str(tmp_path / "a.npy")
     np.save(path, values)
-    for read in (load_array, map_array) if np.size(values) else (load_array,):
+    for read in (files.load_array, files.map_array) if np.size(values) else (files.load_array,):
         found = read(path)
         assert (found.dtype, found.shape) == (values.dtype, values.shape)
         np.testing.assert_array_equal(found, values)
@@ -195,17 +184,17 @@ def test_an_array_that_is_read_into_a_part_of_another(tmp_path):
     path = str(tmp_path / "a.npy")
     np.save(path, X)
     whole = np.zeros((len(X) + 3, X.shape[1]))
-    load_array(path, whole[2:-1])
+    files.load_array(path, whole[2:-1])
     np.testing.assert_array_equal(whole, np.pad(X, ((2, 1), (0, 0))))
     for other in (whole, whole[2:-1].astype("<f4"), np.zeros(X.shape[::-1]).T):
         with pytest.raises(ValueError, match="shape"):
-            load_array(path, other)
+            files.load_array(path, other)
 
 
 def test_a_map_that_is_written_to(tmp_path):
     path = str(tmp_path / "a.npy")
     np.save(path, X)
-    found = map_array(path, writable=True)
+    found = files.map_array(path, writable=True)
     found[1] = 7
     found.flush()
     assert (np.load(path)[1] == 7).all()
@@ -216,17 +205,17 @@ def test_files_that_are_no_arrays(tmp_path):
     np.save(path, X)
     for left in (os.path.getsize(path) - 1, 100, 0):
         os.truncate(path, left)
-        for read in (load_array, map_array):
+        for read in (files.load_array, files.map_array):
             with pytest.raises(OSError, match="cut off"):
                 read(path)
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x09\x00" + bytes(100))
     with pytest.raises(ValueError, match="version"):
-        map_array(path)
+        files.map_array(path)
 
 
 def test_a_saved_array(tmp_path):
     for values in (X, X[:2]):
-        save_array(str(tmp_path / "a.npy"), values)
+        files.save_array(str(tmp_path / "a.npy"), values)
         np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), values)
     assert [each.name for each in tmp_path.iterdir()] == ["a.npy"]
 
@@ -236,5 +225,5 @@ def test_a_file_that_is_long_enough_but_empty_is_reserved(tmp_path):
     size = 1 << 20
     with open(tmp_path / "file", "w+b") as file:
         os.truncate(file.fileno(), size)
-        reserve(file.fileno(), size)
+        files.reserve(file.fileno(), size)
         assert 512 * os.fstat(file.fileno()).st_blocks >= size

@@ -1,7 +1,5 @@
 """Locks: one holder at a time, across processes and within one; let go of by death, also where there is no flock."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Stores and records in an object store: whole or not at all, whatever the server, the network and other writers do."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
@@ -16,13 +14,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dask_odm import open_store
+from dask_odm import InputError, ObjectStoreError, Store, StoreError, open_store
 from dask_odm.data.storage.locations import client_of, explained
 from dask_odm.data.storage.objects import NewObjects, ObjectStorage, claimed
 from dask_odm.data.store.records import check_target, read_kind, read_record, write_record
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
-from dask_odm.errors import InputError, ObjectStoreError, StoreError
 from object_server import BUCKET, KEY, SECRET
 from small_stores import store_of
 
@@ -63,8 +59,7 @@ def test_bytes_come_back(place):
             assert buffer[:3500] == data
     storage.write("empty", b"")
     assert storage.read_into("empty", memoryview(bytearray(4))) == 0
-    storage.remove("a")
-    storage.remove("nothing")
+    storage.remove_all(["a/b", "a/c", "nothing"])
     assert storage.sizes() == {"empty": 0}
     with pytest.raises(FileNotFoundError):
         storage.read("a/b", 5)
@@ -282,14 +277,11 @@ def test_a_fault_that_passes_costs_time_only(place, object_server, kind, method)
     assert len(ObjectStorage(f"{place}/a.zarr").sizes()) == len(ObjectStorage(store.path).sizes()) + 1
 
 
-@pytest.mark.parametrize(
-    ("method", "kind", "status", "said"),
-    [
-        ("GET", "status", 503, r"answers 503 .*tried for 0\.5 s; see whether it is up"),
-        ("PUT", "refuse", 0, r"does not answer, tried for 0\.5 s"),
-        ("GET", "status", 403, r"refuses access \(403.*\); check the credentials \(AWS_ACCESS_KEY_ID"),
-    ],
-)
+@pytest.mark.parametrize(("method", "kind", "status", "said"), [
+    ("GET", "status", 503, r"answers 503 .*tried for 0\.5 s; see whether it is up"),
+    ("PUT", "refuse", 0, r"does not answer, tried for 0\.5 s"),
+    ("GET", "status", 403, r"refuses access \(403.*\); check the credentials \(AWS_ACCESS_KEY_ID"),
+])  # fmt: skip
 def test_a_fault_that_stays_is_one_error_without_a_secret(place, object_server, method, kind, status, said):
     store = put_store(place)
     object_server.fail(kind, status=status, match=f"{method} /{BUCKET}/")

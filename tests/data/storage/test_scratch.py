@@ -1,7 +1,5 @@
 """Folders of temporary data: gone after use, and after a kill at the next start; never what is not ours."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

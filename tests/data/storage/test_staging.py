@@ -1,7 +1,5 @@
 """What a killed process left beside its output goes with the next one that writes there; what lives stays."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

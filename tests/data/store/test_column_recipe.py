@@ -1,7 +1,5 @@
 """Recipes of columns: their features are those of scikit-learn's encoders, and what cannot be one is refused."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace
@@ -11,11 +9,9 @@ import pandas as pd
 import pytest
 from sklearn.preprocessing import OneHotEncoder
 
-from dask_odm.data.ingest import ingest
+from dask_odm import Store, StoreError, ingest
 from dask_odm.data.store.column_recipe import Column, ColumnRecipe
 from dask_odm.data.store.layout import crc32c
-from dask_odm.data.store.store import Store
-from dask_odm.errors import StoreError
 from small_stores import forge
 
 WORDS = Column("colour", "words", gaps=2, tells_gaps=True, levels=("red", "blue"), more_levels=3)

@@ -1,7 +1,5 @@
 """A store as a Dataset: the same as xarray's own reading of it, lazy, and known again while unchanged."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import subprocess
@@ -13,11 +11,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dask_odm.data.ingest import ingest
+from dask_odm import Store, StoreError, ingest
 from dask_odm.data.store.interchange import as_store, open_store
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import StoreError
 
 
 def _refuse(*args, **kwargs):
@@ -68,32 +64,24 @@ def test_an_unmodified_dataset_is_its_store(store, same):
     assert as_store(same(open_store(store.path))) == store
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda ds: ds.isel(sample=slice(10)),
-        lambda ds: ds.isel(sample=slice(None, None, -1)),
-        lambda ds: ds.isel(feature=[0, 1]),
-        lambda ds: ds.transpose("feature", "sample"),
-        lambda ds: ds.drop_vars("y"),
-        lambda ds: ds.drop_vars("weight"),
-        lambda ds: ds.drop_vars("feature"),
-        lambda ds: ds.rename(X="Z"),
-        lambda ds: ds.rename(sample="row"),
-        lambda ds: ds.assign(X=ds.X * 2),
-        lambda ds: ds.assign(y=-ds.y),
-        lambda ds: ds.assign(weight=ds.weight * 0 + 1),
-        lambda ds: ds.assign(other=ds.y),
-        lambda ds: ds.assign_coords(feature=["a", "c", "b"]),
-        lambda ds: ds.astype("float64"),
-        lambda ds: ds.compute(),
-        lambda ds: ds.persist().map(lambda v: v + 0),
-        lambda ds: ds.chunk(sample=50),
-        lambda ds: xr.concat([ds, ds], "sample"),
-        lambda ds: xr.Dataset(),
-        lambda ds: xr.open_zarr(ds.encoding["source"]),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda ds: ds.isel(sample=slice(10)),
+    lambda ds: ds.isel(sample=slice(None, None, -1)),
+    lambda ds: ds.isel(feature=[0, 1]),
+    lambda ds: ds.transpose("feature", "sample"),
+    lambda ds: ds.drop_vars("y"), lambda ds: ds.drop_vars("weight"), lambda ds: ds.drop_vars("feature"),
+    lambda ds: ds.rename(X="Z"), lambda ds: ds.rename(sample="row"), lambda ds: ds.assign(X=ds.X * 2),
+    lambda ds: ds.assign(y=-ds.y),
+    lambda ds: ds.assign(weight=ds.weight * 0 + 1),
+    lambda ds: ds.assign(other=ds.y),
+    lambda ds: ds.assign_coords(feature=["a", "c", "b"]),
+    lambda ds: ds.astype("float64"), lambda ds: ds.compute(),
+    lambda ds: ds.persist().map(lambda v: v + 0),
+    lambda ds: ds.chunk(sample=50),
+    lambda ds: xr.concat([ds, ds], "sample"),
+    lambda ds: xr.Dataset(),
+    lambda ds: xr.open_zarr(ds.encoding["source"]),
+])  # fmt: skip
 def test_a_modified_dataset_is_not(store, change):
     assert as_store(change(open_store(store.path))) is None
 

@@ -1,7 +1,5 @@
 """Records: zarr opens them, every bit comes back, no damage passes unseen, all or nothing on disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -16,13 +14,12 @@ import numpy as np
 import pytest
 import zarr
 
+from dask_odm import InputError, Store, StoreError
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store import records, schemas
 from dask_odm.data.store.layout import crc32c
 from dask_odm.data.store.records import read_kind, read_record, write_record
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError, StoreError
 from dask_odm.events import IterationFinished
 from dask_odm.learning.training.checkpoints import save_checkpoint
 from small_stores import forge, store_of
@@ -66,9 +63,7 @@ def bits(array: np.ndarray) -> tuple:
 def test_what_goes_in_comes_out(path):
     record = read_record(path, "model")
     assert record.attributes == ATTRIBUTES
-    assert {name: bits(record.array(name)) for name in record.arrays} == {
-        k: bits(v) for k, v in made_up_arrays().items()
-    }
+    assert {k: bits(record.array(k)) for k in record.arrays} == {k: bits(v) for k, v in made_up_arrays().items()}
     assert record.verify() > 0
     assert record.arrays["vectors"].n_chunks == 4
     assert os.listdir(path.parent) == ["m.zarr"]
@@ -131,35 +126,29 @@ print(peak() - before)
 # Damage -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda m: m["arrays"]["vectors"].update(shape=[10**15, 7]),
-        lambda m: m["arrays"]["vectors"].update(shape=[-1, 7]),
-        lambda m: m["arrays"]["vectors"].update(shape=[0, 10**39]),
-        lambda m: m["arrays"]["vectors"].update(shape=[1000, 10**39]),
-        lambda m: m["arrays"]["vectors"].update(shape=[10**39, 7], chunk_rows=10**39),
-        lambda m: m["arrays"]["vectors"].update(shape=[1000.0, 7]),
-        lambda m: m["arrays"]["vectors"].update(shape=[1000, 8]),
-        lambda m: m["arrays"]["vectors"].update(shape="1000"),
-        lambda m: m["arrays"]["vectors"].update(dtype="object"),
-        lambda m: m["arrays"]["vectors"].update(dtype=["float32"]),
-        lambda m: m["arrays"]["vectors"].update(chunk_rows=0),
-        lambda m: m["arrays"]["vectors"].update(chunk_rows=10**9),
-        lambda m: m["arrays"]["vectors"].pop("shape"),
-        lambda m: m["arrays"].update({"../x": {"shape": [1], "dtype": "int8", "chunk_rows": 1}}),
-        lambda m: m["arrays"].pop("vectors"),
-        lambda m: m.update(arrays=[]),
-        lambda m: m["chunks"].update({"../../etc/passwd": []}),
-        lambda m: m["chunks"]["vectors"].pop(),
-        lambda m: m["chunks"].__setitem__("vectors", 5),
-        lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
-        lambda m: m["documents"].pop("zarr.json"),
-        lambda m: m.pop("kind"),
-        lambda m: m.update(kind="checkpoint"),
-        lambda m: m.update(format="other"),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda m: m["arrays"]["vectors"].update(shape=[10**15, 7]),
+    lambda m: m["arrays"]["vectors"].update(shape=[-1, 7]),
+    lambda m: m["arrays"]["vectors"].update(shape=[0, 10**39]),
+    lambda m: m["arrays"]["vectors"].update(shape=[1000, 10**39]),
+    lambda m: m["arrays"]["vectors"].update(shape=[10**39, 7], chunk_rows=10**39),
+    lambda m: m["arrays"]["vectors"].update(shape=[1000.0, 7]),
+    lambda m: m["arrays"]["vectors"].update(shape=[1000, 8]),
+    lambda m: m["arrays"]["vectors"].update(shape="1000"),
+    lambda m: m["arrays"]["vectors"].update(dtype="object"),
+    lambda m: m["arrays"]["vectors"].update(dtype=["float32"]),
+    lambda m: m["arrays"]["vectors"].update(chunk_rows=0),
+    lambda m: m["arrays"]["vectors"].update(chunk_rows=10**9),
+    lambda m: m["arrays"]["vectors"].pop("shape"),
+    lambda m: m["arrays"].update({"../x": {"shape": [1], "dtype": "int8", "chunk_rows": 1}}),
+    lambda m: m["arrays"].pop("vectors"), lambda m: m.update(arrays=[]),
+    lambda m: m["chunks"].update({"../../etc/passwd": []}),
+    lambda m: m["chunks"]["vectors"].pop(),
+    lambda m: m["chunks"].__setitem__("vectors", 5),
+    lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
+    lambda m: m["documents"].pop("zarr.json"),
+    lambda m: m.pop("kind"), lambda m: m.update(kind="checkpoint"), lambda m: m.update(format="other"),
+])  # fmt: skip
 def test_a_manifest_that_lies_is_refused(path, change):
     forge(path, lambda manifest: None)
     assert read_record(path, "model").verify() > 0  # the forgery itself is sound
@@ -175,9 +164,7 @@ def test_a_group_document_that_lies_is_refused(path, change):
     text = json.dumps(document).encode()
     (path / "zarr.json").write_bytes(text)
     forge(path, lambda m: m["documents"].update({"zarr.json": [len(text), crc32c(text)]}))
-    with pytest.raises(
-        StoreError, match=r"no attributes of a model|attributes are not an object|not as the manifest has it"
-    ):
+    with pytest.raises(StoreError, match=r"no attributes of a model|are not an object|not as the manifest"):
         read_record(path, "model")
 
 
@@ -281,16 +268,13 @@ def test_nothing_but_a_model_is_ever_replaced_by_one(tmp_path, kind):
     assert {file: file.read_bytes() for file in target.rglob("*") if file.is_file()} == files
 
 
-@pytest.mark.parametrize(
-    ("arrays", "attributes", "message"),
-    [
-        ({"../x": np.zeros(3)}, {}, r"array '\.\./x' of type float64 cannot be stored"),
-        ({"x": np.zeros(3, dtype=object)}, {}, "of type object cannot be stored; types are float32, float64, int8"),
-        ({"x": np.zeros(3, dtype=complex)}, {}, "of type complex128 cannot be stored"),
-        ({}, {"gamma": float("nan")}, "attributes of a model must be JSON"),
-        ({}, {"gamma": object()}, "attributes of a model must be JSON"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "attributes", "message"), [
+    ({"../x": np.zeros(3)}, {}, r"array '\.\./x' of type float64 cannot be stored"),
+    ({"x": np.zeros(3, dtype=object)}, {}, "of type object cannot be stored; types are float32, float64, int8"),
+    ({"x": np.zeros(3, dtype=complex)}, {}, "of type complex128 cannot be stored"),
+    ({}, {"gamma": float("nan")}, "attributes of a model must be JSON"),
+    ({}, {"gamma": object()}, "attributes of a model must be JSON"),
+])  # fmt: skip
 def test_what_cannot_be_stored_is_refused(tmp_path, arrays, attributes, message):
     with pytest.raises(InputError, match=message):
         write_record(tmp_path / "m.zarr", "model", arrays, attributes)

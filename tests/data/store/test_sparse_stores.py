@@ -1,7 +1,5 @@
 """Stores of sparse rows: what went in comes out, in AnnData's encoding, block by block; lies are told from rows."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -11,16 +9,13 @@ import zarr
 from scipy.sparse import bsr_array, csc_array, csr_array, issparse, random_array, vstack
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from dask_odm import MDDRidge, ODMClassifier
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, MDDRidge, ODMClassifier, Store, StoreError, ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import as_store, open_store
 from dask_odm.data.store.layout import EntryLayout, crc32c, seal
 from dask_odm.data.store.open_chunks import OpenEntries
 from dask_odm.data.store.sealed import zstd
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError, StoreError
 from small_stores import forge
 from traced import traced
 
@@ -230,7 +225,7 @@ def store(sound, tmp_path) -> Store:
 def lie(store: Store, name: str, change, i: int = 0) -> Store:
     """Put other numbers in place of a chunk of an array, with checksums that fit, and open the store."""
     array = store.layout.of_entries()[f"X/{name}"]
-    values = store.numbers(array, i).copy()
+    values = store.chunk(array, i).numbers().copy()
     change(values)
     data = seal(values.tobytes() if array.compression is None else bytes(zstd().encode(values.tobytes())))
     Path(store.path, array.chunk_key(i)).write_bytes(data)

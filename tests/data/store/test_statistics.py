@@ -1,7 +1,5 @@
 """Statistics gathered block by block against NumPy's of the whole."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The store: what is written is what zarr, xarray and `Store` read, and no damage passes unseen."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -17,14 +15,12 @@ import pytest
 from dask.base import tokenize
 from scipy.sparse import issparse
 
-from dask_odm.data.ingest import ingest
+from dask_odm import Store, StoreError, ingest
 from dask_odm.data.readers.tables import dense
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import crc32c, seal
 from dask_odm.data.store.sealed import ENTRIES
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, rewrite_y, write_store
 from small_stores import forge, store_of
 
@@ -270,46 +266,41 @@ def test_what_is_known_of_stores_is_bounded(tmp_path):
 # A manifest or document that is not what it should be ---------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda m: m["layout"].update(rows=10**15),
-        lambda m: m["layout"].update(features=10**15),
-        lambda m: m["layout"].update(rows=-1),
-        lambda m: m["layout"].update(rows=1000.0),
-        lambda m: m["layout"].update(rows=True),
-        lambda m: m["layout"].update(chunk_rows=299),
-        lambda m: m["layout"].update(chunk_rows=10**9),
-        lambda m: m["layout"].update(dtype="float64"),
-        lambda m: m["layout"].update(dtype="object"),
-        lambda m: m["layout"].update(y_dtype="../../etc"),
-        lambda m: m["layout"].update(compression="gzip"),
-        lambda m: m["layout"].update(has_weight=False),
-        lambda m: m["layout"].update(path="/etc/passwd"),
-        lambda m: m["layout"].update(coordinates=[["y", "number"]]),
-        lambda m: m["layout"].update(coordinates=[["y", "word"]]),
-        lambda m: m["layout"].update(coordinates=[[1, "date"]]),
-        lambda m: m["layout"].update(coordinates=5),
-        lambda m: m["layout"].pop("rows"),
-        lambda m: m["chunks"].update({"../../etc/passwd": [[1, 1]]}),
-        lambda m: m["chunks"]["X"].pop(),
-        lambda m: m["chunks"]["X"].__setitem__(0, [6004, "0"]),
-        lambda m: m["chunks"]["X"].__setitem__(0, [10**12, 0]),
-        lambda m: m["chunks"]["X"].__setitem__(0, [m["chunks"]["X"][0][0], 10**39]),
-        lambda m: m["chunks"]["X"].__setitem__(0, [m["chunks"]["X"][0][0], -1]),
-        lambda m: m["documents"].update({"X/zarr.json": [10**39, 0]}),
-        lambda m: m["layout"].update(rows=10**39, chunk_rows=10**39),
-        lambda m: m["layout"].update(features=10**39),
-        lambda m: m["chunks"].__setitem__("X", 5),
-        lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
-        lambda m: m["documents"].pop("X/zarr.json"),
-        lambda m: m.update(layout=[]),
-        lambda m: m.clear(),
-        lambda m: [m.pop(key) for key in [*m] if key != "format"],
-        lambda m: m.update(format="other"),
-        lambda m: m.update(format_version=99),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda m: m["layout"].update(rows=10**15),
+    lambda m: m["layout"].update(features=10**15),
+    lambda m: m["layout"].update(rows=-1),
+    lambda m: m["layout"].update(rows=1000.0),
+    lambda m: m["layout"].update(rows=True),
+    lambda m: m["layout"].update(chunk_rows=299),
+    lambda m: m["layout"].update(chunk_rows=10**9),
+    lambda m: m["layout"].update(dtype="float64"),
+    lambda m: m["layout"].update(dtype="object"),
+    lambda m: m["layout"].update(y_dtype="../../etc"),
+    lambda m: m["layout"].update(compression="gzip"),
+    lambda m: m["layout"].update(has_weight=False),
+    lambda m: m["layout"].update(path="/etc/passwd"),
+    lambda m: m["layout"].update(coordinates=[["y", "number"]]),
+    lambda m: m["layout"].update(coordinates=[["y", "word"]]),
+    lambda m: m["layout"].update(coordinates=[[1, "date"]]),
+    lambda m: m["layout"].update(coordinates=5),
+    lambda m: m["layout"].pop("rows"),
+    lambda m: m["chunks"].update({"../../etc/passwd": [[1, 1]]}),
+    lambda m: m["chunks"]["X"].pop(),
+    lambda m: m["chunks"]["X"].__setitem__(0, [6004, "0"]),
+    lambda m: m["chunks"]["X"].__setitem__(0, [10**12, 0]),
+    lambda m: m["chunks"]["X"].__setitem__(0, [m["chunks"]["X"][0][0], 10**39]),
+    lambda m: m["chunks"]["X"].__setitem__(0, [m["chunks"]["X"][0][0], -1]),
+    lambda m: m["documents"].update({"X/zarr.json": [10**39, 0]}),
+    lambda m: m["layout"].update(rows=10**39, chunk_rows=10**39),
+    lambda m: m["layout"].update(features=10**39),
+    lambda m: m["chunks"].__setitem__("X", 5),
+    lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
+    lambda m: m["documents"].pop("X/zarr.json"),
+    lambda m: m.update(layout=[]), lambda m: m.clear(),
+    lambda m: [m.pop(key) for key in [*m] if key != "format"],
+    lambda m: m.update(format="other"), lambda m: m.update(format_version=99),
+])  # fmt: skip
 @pytest.mark.parametrize("store", [None], indirect=True)
 def test_a_manifest_that_lies_is_refused(store, change):
     forge(store.path, lambda manifest: None)
@@ -384,41 +375,25 @@ def test_a_chunk_that_unpacks_to_another_size(store, size):
         Store.open(store.path).read(1)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"classes": ["no"]},
-        {"classes": ["yes", "no"]},
-        {"classes": ["no", "no"]},
-        {"classes": [0, 1]},
-        {"classes": None},
-        {"class_type": "object"},
-        {"class_counts": [-1, 5]},
-        {"class_counts": [500, 501]},
-        {"class_counts": ["1", "2"]},
-        {"class_counts": [1.0, 2.0]},
-        {"class_weights": [1.0]},
-        {"class_weights": [1.0, -1.0]},
-        {"class_weights": [1, 2]},
-        {"class_weights": "12"},
-        {"class_weights": [0.5, "nan"]},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {"classes": ["no"]}, {"classes": ["yes", "no"]}, {"classes": ["no", "no"]}, {"classes": [0, 1]},
+    {"classes": None}, {"class_type": "object"}, {"class_counts": [-1, 5]}, {"class_counts": [500, 501]},
+    {"class_counts": ["1", "2"]}, {"class_counts": [1.0, 2.0]}, {"class_weights": [1.0]},
+    {"class_weights": [1.0, -1.0]}, {"class_weights": [1, 2]}, {"class_weights": "12"},
+    {"class_weights": [0.5, "nan"]},
+])  # fmt: skip
 def test_class_labels_that_lie_are_refused(store, change):
     rewrite_y(store, lambda attributes: attributes.update(change))
     with pytest.raises(StoreError, match=r"y/zarr\.json': no class labels"):
         Store.open(store.path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda root: root["consolidated_metadata"]["metadata"]["X"].update(shape=[10**9, FEATURES]),
-        lambda root: root["consolidated_metadata"]["metadata"].update(other={}),
-        lambda root: root.pop("attributes"),
-        lambda root: root.update(node_type="array"),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda root: root["consolidated_metadata"]["metadata"]["X"].update(shape=[10**9, FEATURES]),
+    lambda root: root["consolidated_metadata"]["metadata"].update(other={}),
+    lambda root: root.pop("attributes"),
+    lambda root: root.update(node_type="array"),
+])  # fmt: skip
 def test_a_group_document_that_lies_is_refused(store, change):
     """xarray and zarr would believe its copy of the arrays' documents."""
     root = json.loads(Path(store.path, "zarr.json").read_text())

@@ -1,7 +1,5 @@
 """The writer: zarr's own bytes, labels as they went in, a whole store or nothing at all."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -14,11 +12,10 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_odm import InputError, Store, StoreError
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import MAX_CHUNK_BYTES, STORE_CHUNK_BYTES, decode_strings, encode_strings, rows_of_chunk
-from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
-from dask_odm.errors import InputError, StoreError
 from data.stores import write_store
 
 
@@ -179,22 +176,19 @@ def test_the_manifest_comes_last_and_after_everything_was_synced(tmp_path, monke
     assert str(tmp_path) in synced
 
 
-@pytest.mark.parametrize(
-    ("X", "codes", "weight", "message"),
-    [
-        (np.zeros(3), None, None, "two dimensions"),
-        (np.zeros((3, 0)), None, None, "two dimensions"),
-        (np.full((3, 1), np.nan), None, None, "NaN, infinity or a value too large for float32"),
-        (np.full((3, 1), 1e300), None, None, "too large for float32"),
-        (np.zeros((3, 1)), [0, 1], None, r"y must have shape \(3,\)"),
-        (np.zeros((3, 1)), [0, 1, -2], None, "at least -1"),
-        (np.zeros((3, 1)), [True, False, True], None, "must be integers"),
-        (np.zeros((3, 1)), [0.5, np.inf, 1.0], None, "must be finite, or NaN"),
-        (np.zeros((3, 1)), None, [1.0, -1.0, 0.0], "weight must be finite and not negative"),
-        (np.zeros((3, 1)), None, [1.0, np.inf, 0.0], "weight must be finite and not negative"),
-        (np.zeros((0, 1)), None, None, "no rows"),
-    ],
-)
+@pytest.mark.parametrize(("X", "codes", "weight", "message"), [
+    (np.zeros(3), None, None, "two dimensions"),
+    (np.zeros((3, 0)), None, None, "two dimensions"),
+    (np.full((3, 1), np.nan), None, None, "NaN, infinity or a value too large for float32"),
+    (np.full((3, 1), 1e300), None, None, "too large for float32"),
+    (np.zeros((3, 1)), [0, 1], None, r"y must have shape \(3,\)"),
+    (np.zeros((3, 1)), [0, 1, -2], None, "at least -1"),
+    (np.zeros((3, 1)), [True, False, True], None, "must be integers"),
+    (np.zeros((3, 1)), [0.5, np.inf, 1.0], None, "must be finite, or NaN"),
+    (np.zeros((3, 1)), None, [1.0, -1.0, 0.0], "weight must be finite and not negative"),
+    (np.zeros((3, 1)), None, [1.0, np.inf, 0.0], "weight must be finite and not negative"),
+    (np.zeros((0, 1)), None, None, "no rows"),
+])  # fmt: skip
 def test_rows_that_cannot_be_stored(tmp_path, X, codes, weight, message):
     with pytest.raises(InputError, match=message):
         _write_parts(tmp_path / "a.zarr", (X, codes, weight))
@@ -206,16 +200,13 @@ def test_labels_for_some_rows_only(tmp_path):
         _write_parts(tmp_path / "a.zarr", (np.zeros((3, 1)), [0, 1, 0]), (np.zeros((3, 1)),))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"classes": ("a",)}, "label code 1, but only 1 classes"),
-        ({"classes": ("a", 1)}, "all be numbers, all strings or all booleans"),
-        ({"classes": (float("nan"), 1.0)}, "not NaN"),
-        ({"feature_names": ["a"]}, "must be 2 strings"),
-        ({"feature_names": ["a", "a"]}, "'a' occurs more than once"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"classes": ("a",)}, "label code 1, but only 1 classes"),
+    ({"classes": ("a", 1)}, "all be numbers, all strings or all booleans"),
+    ({"classes": (float("nan"), 1.0)}, "not NaN"),
+    ({"feature_names": ["a"]}, "must be 2 strings"),
+    ({"feature_names": ["a", "a"]}, "'a' occurs more than once"),
+])  # fmt: skip
 def test_a_wrong_end(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         _write_parts(tmp_path / "a.zarr", (np.zeros((2, 2)), [0, 1]), end=options)

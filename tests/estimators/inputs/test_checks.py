@@ -1,7 +1,5 @@
 """What `fit` and `predict` refuse, by message; and that what is refused leaves the estimator as it was."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import numpy as np
@@ -12,8 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
 
-from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, ingest
-from dask_odm.errors import InputError
+from dask_odm import InputError, MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, ingest
 from dask_odm.estimators.inputs import checks
 from estimators.odm_models import SETTINGS
 from small_problems import blobs
@@ -30,9 +27,7 @@ def spoilt(X, value, rows, column) -> np.ndarray:
 @pytest.mark.parametrize(("value", "what"), [(np.nan, r"missing values \(NaN\)"), (-np.inf, "infinity")])
 def test_values_that_are_not_finite_have_a_place(rows, form, value, what):
     X = form(spoilt(rows[0], value, slice(5, 22), 2))
-    with pytest.raises(
-        InputError, match=rf"^X holds {what} in column 2 \(17 rows\), first in row 5; drop these .*, and their l"
-    ):
+    with pytest.raises(InputError, match=rf"^X holds {what} in column 2 \(17 rows\), first in row 5; drop these"):
         ODMClassifier().fit(X, rows[1])
 
 
@@ -72,14 +67,11 @@ def test_numbers_that_dask_holds_as_objects_or_words_are_numbers(rows, kind, lim
 
 
 @pytest.mark.parametrize("limit", [1 << 28, 100])
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("abc", "could not convert string to float: 'abc'; arrays hold numbers: pass a frame"),
-        (None, r"X holds missing values \(NaN\) in column 1"),
-        (pd.NA, r"X holds missing values \(NaN\) in column 1"),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), [
+    ("abc", "could not convert string to float: 'abc'; arrays hold numbers: pass a frame"),
+    (None, r"X holds missing values \(NaN\) in column 1"),
+    (pd.NA, r"X holds missing values \(NaN\) in column 1"),
+])  # fmt: skip
 def test_objects_that_are_no_numbers_are_told_alike_by_dask(rows, value, message, limit):
     X, y = rows
     words = X.astype(object)
@@ -130,21 +122,15 @@ def test_large_finite_values_are_not_called_infinite(rows):
         checks.require_finite(spoilt(huge, np.inf, 2, 1))
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ({0: "a"}, r"class_weight must be finite and not negative numbers\. Got 'a' for 0"),
-        ({0: None}, "Got None for 0"),
-        ({0: -1.0}, "Got -1.0 for 0"),
-        ({1: np.nan}, "Got nan for 1"),
-        ({1: np.inf}, "Got inf for 1"),
-        ({0: 0}, "all rows with a positive weight are of one class, 1; a classifier needs two"),
-        ({0: 0, 1: 0}, "all row weights are zero, given class_weight"),
-        ({0: 1.0, 2: 1.0}, r"class_weight names 2, which is not among the classes \[0, 1\]"),
-        ({"no": 1.0}, "class_weight names 'no'"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("weights", "message"), [
+    ({0: "a"}, r"class_weight must be finite and not negative numbers\. Got 'a' for 0"),
+    ({0: None}, "Got None for 0"), ({0: -1.0}, "Got -1.0 for 0"), ({1: np.nan}, "Got nan for 1"),
+    ({1: np.inf}, "Got inf for 1"),
+    ({0: 0}, "all rows with a positive weight are of one class, 1; a classifier needs two"),
+    ({0: 0, 1: 0}, "all row weights are zero, given class_weight"),
+    ({0: 1.0, 2: 1.0}, r"class_weight names 2, which is not among the classes \[0, 1\]"),
+    ({"no": 1.0}, "class_weight names 'no'"),
+], ids=str)  # fmt: skip
 def test_class_weights_that_are_none(rows, tmp_path, weights, message):
     X, y = rows[0], (rows[1] > 0).astype(int)
     lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (X, y)]
@@ -316,9 +302,7 @@ def test_what_is_masked_in_labels_and_weights_is_missing(rows, labels, lazy, laz
     weight = np.ma.array(np.where(known, 1.0, -9999.0), mask=~known)
     given = [da.from_array(each, chunks=20) if lazy else each for each in (column, weight)]
     rows_given = da.from_array(X, chunks=(30, 3)) if lazy_rows else X
-    with pytest.raises(
-        InputError, match=r"y holds missing labels .* 18 rows, first in row 0; drop these rows of X and y"
-    ):
+    with pytest.raises(InputError, match=r"y holds missing labels .* 18 rows, first in row 0; drop these rows"):
         ODMClassifier().fit(rows_given, given[0])
     with pytest.raises(InputError, match="sample_weight contains NaN"):
         ODMClassifier().fit(rows_given, y, sample_weight=given[1])

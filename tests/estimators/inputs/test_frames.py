@@ -1,7 +1,5 @@
 """Frames and series of all libraries: the same model as from plain rows, and words on columns that are no numbers."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 
@@ -14,8 +12,7 @@ import pytest
 import zarr
 from sklearn.model_selection import cross_val_score
 
-from dask_odm import ODMClassifier, ODMRegressor, ingest, load_model
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier, ODMRegressor, ingest, load_model
 from estimators.odm_models import SETTINGS
 
 NAMES = ["length", "width", "depth"]
@@ -170,6 +167,7 @@ WIDTHS = {  # a column beside a word, the dtype of the fit, and that of the feat
     "seconds as words": (CLOSE.astype(str), None, "float64"),
     "seconds, narrowed": (CLOSE, "float32", "float32"),
     "numbers beyond float32": (CLOSE * 1e30, None, "float64"),
+    "numbers beyond float32 in the last rows": (np.where(np.arange(80) < 70, np.arange(80) % 7, 1e39), None, "float64"),
     "a median beyond float32": ((np.arange(80) * 37 % 80 - 10) * 2e37, None, "float64"),
     "asked for": (np.arange(80), "float64", "float64"),
     "an identifier": (np.arange(80) * 10**9 + 7, None, "float32"),

@@ -1,7 +1,5 @@
 """One model from every form the rows may come in, and lazy predictions on every form, equal to those in memory."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -12,10 +10,9 @@ import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, Store, ingest, open_store, permutation_importance
+from dask_odm import InputError, ODMClassifier, Store, ingest, open_store, permutation_importance
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.errors import InputError
 from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS

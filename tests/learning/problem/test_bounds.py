@@ -1,7 +1,5 @@
 """Lower bounds of P: what the plain dual says, and never more than the least P, which Cholesky finds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

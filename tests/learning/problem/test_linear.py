@@ -1,7 +1,5 @@
 """The linear problem's sums against plain formulas, finite differences and the kernel's dual: dense, sparse, scaled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -341,11 +339,9 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
 def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype, n):
     rng = np.random.default_rng(n)
     X, codes = rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 2, n).astype(np.int8)
-    problem = PrimalProblem.over_rows(
-        FeatureMap(5, 1.0), BandLoss(ODMSettings(1e3, 0.3, 0.2), n), X, codes, np.zeros(0)
-    )
+    p = PrimalProblem.over_rows(FeatureMap(5, 1.0), BandLoss(ODMSettings(1e3, 0.3, 0.2), n), X, codes, np.empty(0))
     w = rng.normal(size=6)
-    whole, sampled = problem.sums(w, "full"), problem.sums(w, "full", hessian_stride=8)
+    whole, sampled = p.sums(w, "full"), p.sums(w, "full", hessian_stride=8)
     tolerance = 1e-5 if dtype == "float32" else 1e-12
     assert sampled.loss == pytest.approx(whole.loss, rel=tolerance)
     np.testing.assert_allclose(

@@ -1,7 +1,5 @@
 """Losses: derivatives by finite differences, weights, and what travels; the fused loops against the general way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,10 +93,10 @@ class PlainBand(Loss):
 
     band: BandLoss
 
-    def with_lam(self, lam: float) -> PlainBand:
+    def with_lam(self, lam: float) -> "PlainBand":
         return PlainBand(self.band.with_lam(lam))
 
-    def of_stiff_rows(self) -> PlainBand:
+    def of_stiff_rows(self) -> "PlainBand":
         return PlainBand(self.band.of_stiff_rows())
 
     def evaluate(self, scores, y, weight):

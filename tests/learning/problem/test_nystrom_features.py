@@ -1,7 +1,5 @@
 """Nyström features of float32 rows: in float32, and in float64 if landmarks are nearly dependent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

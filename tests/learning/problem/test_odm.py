@@ -1,7 +1,5 @@
 """The ODM problem against its formulas: P ≥ D anywhere, gaps row by row, optimality, weights as repeated rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

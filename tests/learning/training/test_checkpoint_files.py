@@ -1,7 +1,5 @@
 """Files of checkpoints: a later one replaces an earlier one, and a kill at any moment leaves a sound one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Rows in memory as a kernel sees them: sparse ones that are few as dense ones are copied once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import random_array

@@ -1,7 +1,5 @@
 """What a solver's ValueError is taken for, and what is advised where solves end above the tolerance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.linalg

@@ -1,7 +1,5 @@
 """What solver="auto" takes after trials: the rival of what suits the data, if it gets more of the other rows right."""
 
-from __future__ import annotations
-
 import logging
 import re
 from dataclasses import replace
@@ -10,10 +8,9 @@ import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier, ODMRegressor
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, ODMRegressor
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.datasets import make_chessboard
-from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
@@ -190,9 +187,7 @@ def test_landmarks_for_smooth_classes():
     assert chosen(with_landmarks(200, narrow(gamma=0.1)), *noisy(4000, 7))[0] == "landmark", "right on 1.5 % more rows"
 
 
-@pytest.mark.parametrize(
-    "limit", [{"memory_limit": "20 MB"}, {"kernel": lambda A, B: np.exp(A @ B.T)}], ids=["memory", "kernel"]
-)
+@pytest.mark.parametrize("limit", [{"memory_limit": "20 MB"}, {"kernel": lambda A, B: np.exp(A @ B.T)}])
 def test_landmarks_where_cells_cannot_be(limit):
     X, y = board(1000)
     name, why, _ = chosen(with_landmarks(60, narrow(**limit)), X, y)
@@ -226,13 +221,10 @@ def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "settings", "narrow"),
-    [
-        ("covtype", {"gamma": 0.55, "lam": 6.25, "upsilon": 0.8, "theta": 0.3}, True),
-        ("susy_sub30k", {"gamma": 0.23, "lam": 100.0, "upsilon": 0.0125, "theta": 0.6}, False),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings", "narrow"), [
+    ("covtype", {"gamma": 0.55, "lam": 6.25, "upsilon": 0.8, "theta": 0.3}, True),
+    ("susy_sub30k", {"gamma": 0.23, "lam": 100.0, "upsilon": 0.0125, "theta": 0.6}, False),
+])  # fmt: skip
 def test_cells_for_a_narrower_kernel_where_landmarks_hide_what_it_gains(load_svm, name, settings, narrow):
     """With settings that a search over landmarks chooses: covtype needs a narrower kernel, susy does not."""
     X, y = load_svm(name)

@@ -1,7 +1,5 @@
 """Trees of cells: sizes, medians, equal rows, and looking rows up."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Cells that find their own settings: as a search of the rows of each cell alone, over stores, on workers, in files."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

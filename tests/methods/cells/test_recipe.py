@@ -1,7 +1,5 @@
 """solver="cells": every cell is an exact machine, in memory and over stores, for two classes and many."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import fields
 from itertools import combinations, pairwise
@@ -172,7 +170,7 @@ def test_stores_workers_and_bins(tmp_path, start_workers, monkeypatch):
     assert len(model.history_) > 4, "several bins"
     with start_workers(3):
         assert bits() == here
-        for module in ("engine.futures", "engine.runs", "methods.cells.recipe"):
+        for module in ("engine.futures", "methods.cells.recipe"):
             monkeypatch.setattr(f"dask_odm.{module}.FEW_TASKS", 1)  # workers join, as they do if they are many
         assert bits() == here
     assert histories[2] == histories[1] == histories[0]
@@ -292,9 +290,7 @@ def test_history_tells_of_the_levels_and_of_sixteen_steps(tmp_path):
     assert levels[0]["least_rows"] == levels[0]["most_rows"] == 640
     assert sum(record["cells"] for record in levels) == len(sizes) == steps[-1]["cells"]
     assert sum(record["nodes"] for record in levels) == len(sizes) - 1
-    assert (levels[-1]["least_rows"], levels[-1]["most_rows"]) == (sizes.min(), sizes.max()), (
-        "all cells are equally deep"
-    )
+    assert (levels[-1]["least_rows"], levels[-1]["most_rows"]) == (sizes.min(), sizes.max()), "of equal depth"
     assert 8 <= len(steps) <= 16
     assert all(a["rows"] < b["rows"] and a["seconds"] <= b["seconds"] for a, b in pairwise(steps))
     assert steps[-1]["mean_gap"] <= steps[-1]["worst_gap"] <= 1e-6
@@ -402,9 +398,7 @@ def test_an_infinite_gap_ends_no_fit_that_has_a_checkpoint(tmp_path, solver, mon
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 def test_an_objective_that_overflows_is_said_of_the_first_cell(tmp_path):
     X, y = board(300)
-    model = ODMClassifier(
-        solver=Cells(60), gamma=0.5, scale=None, random_state=0, checkpoint=str(tmp_path / "fit.zarr")
-    )
+    model = ODMClassifier(solver=Cells(60), gamma=0.5, scale=None, random_state=0, checkpoint=tmp_path / "fit.zarr")
     with pytest.raises(InputError, match="the solution is not finite: rescale the rows"):
         model.fit((1e37 * X).astype(np.float32), y)
 

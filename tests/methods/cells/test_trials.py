@@ -1,7 +1,5 @@
 """Cells that settings are tried on, in memory and from a store, and a search that uses them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import dask

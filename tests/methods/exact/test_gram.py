@@ -1,7 +1,5 @@
 """Newton with a matrix held whole: against active sets in float64, at both ends of λ, and certified."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 

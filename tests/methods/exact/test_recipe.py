@@ -1,7 +1,5 @@
 """solver="exact": the model of the tree, to a certified gap, saved, resumed, from a store, and what is refused."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Newton over all rows: against Cholesky on the whole matrix, at both ends of λ, and a gap that bounds what is left."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import replace

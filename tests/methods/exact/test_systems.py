@@ -1,7 +1,5 @@
 """The system of a step: one preconditioner after another ends at the solution, and its scores cost no product."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dask_odm.methods.exact.systems import ActiveSystem

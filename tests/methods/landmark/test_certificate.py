@@ -1,15 +1,12 @@
 """What dual_gap_ says of a landmark model: never less than its distance from the optimum, however it is found."""
 
-from __future__ import annotations
-
 import math
 
 import dask
 import numpy as np
 import pytest
 
-from dask_odm import ODMClassifier
-from dask_odm.data.store.store import Store
+from dask_odm import ODMClassifier, Store
 from dask_odm.events import Progress
 from dask_odm.methods.landmark import recipe as landmark
 from dask_odm.solvers import Landmark

@@ -1,7 +1,5 @@
 """Newton's method over Nyström features in memory: few steps, whatever λ is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Machines of many classes: each is the machine of the kernel's projection on the landmarks' span."""
 
-from __future__ import annotations
-
 import time
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Landmark learning by passes over a store: the sums of rows in memory, the same bits whoever adds them up."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 
@@ -10,9 +8,8 @@ import numpy as np
 import pytest
 
 import pass_jobs
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, Store
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import KeptValues, StorePasses, chunk_groups

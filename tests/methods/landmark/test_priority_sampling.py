@@ -1,7 +1,5 @@
 """Priority sampling: unbiased, and the same whoever draws which part."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums over rows from their kernel values at landmarks: against the formulas with the matrix itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """solver="landmark": with every row a landmark it is the whole problem; with few it is close, saved and refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Newton over the span of landmarks: with every row a landmark it is the whole problem, with few never below it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

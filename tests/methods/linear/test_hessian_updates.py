@@ -1,7 +1,5 @@
 """Hessians that are brought up to date, beside those summed anew."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

@@ -1,7 +1,5 @@
 """The linear kernel by Newton: the model of the tree, at any tolerance, from dense and sparse rows; what it tells."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
@@ -57,9 +55,7 @@ def test_few_rows_of_many_features_are_solved_in_their_span(form):
 
 
 @pytest.mark.parametrize("scale", [None, "minmax"])
-@pytest.mark.parametrize(
-    "shape", [(600, 80), (600, 500), (100, 900)], ids=["Hessian of entries", "products", "descent"]
-)
+@pytest.mark.parametrize("shape", [(600, 80), (600, 500), (100, 900)], ids=["Hessian", "products", "descent"])
 def test_rows_of_zeros_mostly_dense_or_sparse(shape, scale):
     """Both are one model to the last bit, near the one of a smaller gap; in float32 as well."""
     rng = np.random.default_rng(5)

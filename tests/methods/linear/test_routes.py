@@ -1,7 +1,5 @@
 """Few rows of many features are solved by their products: with the weights, gap and P of the rows themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

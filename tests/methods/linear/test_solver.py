@@ -1,7 +1,5 @@
 """Newton in the weights of the features: against L-BFGS, the papers' dual and the solvers that know the rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -307,8 +305,6 @@ def test_a_sampled_hessian_ends_at_the_same_weights(active):
     whole = solve_newton(
         PrimalProblem.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50
     )
-    sampled = solve_newton(
-        Sampled.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50
-    )
-    assert sampled.converged
-    np.testing.assert_allclose(sampled.x, whole.x, rtol=0, atol=1e-4 * np.abs(whole.x).max())
+    few = solve_newton(Sampled.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    assert few.converged
+    np.testing.assert_allclose(few.x, whole.x, rtol=0, atol=1e-4 * np.abs(whole.x).max())

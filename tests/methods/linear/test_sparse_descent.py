@@ -1,7 +1,5 @@
 """Dual descent over sparse rows: machines of many classes at once. One machine alone is in test_sparse_solvers.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array

@@ -1,7 +1,5 @@
 """Solvers over sparse rows: the optimum of Newton's method, gaps that the formulas confirm, rows dense or sparse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

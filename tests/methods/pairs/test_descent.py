@@ -1,7 +1,5 @@
 """Descent over the rows of two classes: against the papers' dual, and a gap that bears kernel values that are off."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

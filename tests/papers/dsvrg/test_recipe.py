@@ -1,14 +1,11 @@
 """svrg, csvrg and dsvrg of ODMClassifier: the optimum of Newton and L-BFGS, weights, stores, checkpoints, bad input."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from dask_odm import ODMClassifier
-from dask_odm.errors import InputError
+from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.solvers import CSVRG, DSVRG
 from small_problems import blobs

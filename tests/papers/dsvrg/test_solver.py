@@ -1,7 +1,5 @@
 """SVRG and CSVRG against plain loops, L-BFGS and Newton: steps, optimum, divergence, the coreset's fixed point."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Steps over sparse rows are those over the same rows made dense, at the cost of their entries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import random_array

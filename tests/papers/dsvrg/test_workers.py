@@ -1,7 +1,5 @@
 """The ring: every row once a refill, the steps of the formula, the same bits whoever takes them or dies meanwhile."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
@@ -11,14 +9,12 @@ import pytest
 from scipy.sparse import csr_array
 
 import ring_jobs
-from dask_odm import ODMClassifier
-from dask_odm.data.ingest import ingest
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, ingest
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
 from dask_odm.engine.shuffle import Shuffle, partition_arrays
-from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses

@@ -1,7 +1,5 @@
 """The MDD fixed point of a few systems against one dense solve."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import block_diag

@@ -1,7 +1,5 @@
 """The paper's mushrooms row: a hundred shards, clean, with thirty flipped ones, and with eighty of random labels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """One pass over a shard: scikit-learn's perceptron and Passive-Aggressive, and ODM's step from its definition."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

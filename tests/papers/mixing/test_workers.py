@@ -1,7 +1,5 @@
 """Shards asked in groups: contents, passes and verdicts are those of the shards one by one; memory is projected."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SaddleSVC.alpha_path: the models that fits give, in fewer passes."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

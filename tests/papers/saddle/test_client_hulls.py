@@ -1,7 +1,5 @@
 """Hulls whose rows clients have: thresholds and vertices are those of the rows together, and no row travels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

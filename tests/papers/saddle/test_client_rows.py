@@ -1,7 +1,5 @@
 """Prepared rows of clients: features in another order and coordinates, and what they take."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import hadamard as hadamard_matrix

@@ -1,7 +1,5 @@
 """Whether reduced hulls overlap, against linear programming; and the smooth problem, against differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog

@@ -1,7 +1,5 @@
 """Gilbert's algorithm: its bounds, states and the proof of overlap, over rows in memory and with clients."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

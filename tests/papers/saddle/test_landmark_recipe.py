@@ -1,7 +1,5 @@
 """SaddleSVC of kernels, over the span of landmarks: NuSVC where every row is one, bounds, stores, what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array

@@ -1,7 +1,5 @@
 """Wolfe's nearest point against a general solver; its factor, its bounds, and where hulls overlap."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris

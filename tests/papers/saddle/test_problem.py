@@ -1,7 +1,5 @@
 """Two reduced hulls: vertices, bounds and entries, over rows at hand and over rows that are streamed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog

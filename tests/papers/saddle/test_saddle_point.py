@@ -1,7 +1,5 @@
 """Saddle-SVC and Saddle-DSVC: the fixed point of the regularised problem, bounds, states, and what clients send."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weighted quantiles of scores: the least of a linear function over capped probability vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog

@@ -1,7 +1,5 @@
 """Clients: who has which rows, rows made ready, and the same bits on any workers, whoever dies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

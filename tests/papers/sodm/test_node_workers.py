@@ -1,7 +1,5 @@
 """Levels of clusters: as a slow assignment has them, each row once, the same from memory, a store and workers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

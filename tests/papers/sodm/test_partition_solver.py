@@ -1,7 +1,5 @@
 """The solver of one partition against the papers' dual: all three ways it takes, certified gaps, warm starts."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -23,9 +21,7 @@ PLENTY = 1 << 30  # bytes
 TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=100)  # most sizes take the way of large ones
 
 
-def solve(
-    p: SmallProblem, start=None, *, memory=PLENTY, threads=1, certify=True, limits=NODE_LIMITS, **settings
-) -> Solution:
+def solve(p: SmallProblem, start=None, *, memory=PLENTY, threads=1, certify=True, limits=NODE_LIMITS, **settings):
     start = np.zeros(len(p.y)) if start is None else start
     options = {"memory": memory, "threads": threads, "certify": certify, "limits": limits}
     return solve_partition(p.kernel, p.rows, p.losses, start, SolverSettings(**settings), **options)

@@ -1,7 +1,5 @@
 """SODM's large roots, solved by Newton from the level below: the optimum, its history, checkpoints, equal rows."""
 
-from __future__ import annotations
-
 import math
 
 import dask

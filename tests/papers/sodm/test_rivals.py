@@ -1,7 +1,5 @@
 """The cascade, DiP and DC as solvers: gaps of all rows, fixed points, checkpoints of their own."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace
@@ -53,9 +51,7 @@ def test_what_is_left_behind_is_told(rows, solver):
         assert not told
     else:
         (message,) = told
-        assert (
-            f"solver='{solver}' ended at a relative gap of {model.dual_gap_:.1e} over all rows, above tol=" in message
-        )
+        assert f"solver='{solver}' ended at a relative gap of {model.dual_gap_:.1e} over all rows" in message
 
 
 def dual_of(model: ODMClassifier, y: np.ndarray) -> np.ndarray:

@@ -1,7 +1,5 @@
 """The merging tree holds the papers' properties: Theorem 1, objectives that only rise, a root that is the optimum."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
