@@ -55,7 +55,7 @@ from dask_odm.data.store.statistics import TargetFacts
 from dask_odm.engine import shuffle
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses
-from dask_odm.estimators import lazy_values, mixins
+from dask_odm.estimators import mixins, prediction
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.cells import recipe
@@ -145,9 +145,9 @@ def score(store: SleepingStore, cluster: Cluster) -> None:
 
 
 def predict(store: SleepingStore, cluster: Cluster) -> None:
-    with patch.object(lazy_values, "values_of_chunks", sleepers.values_of_chunks):
+    with patch.object(prediction, "values_of_chunks", sleepers.values_of_chunks):
         model = StandInModel()
-        kept = lazy_values.lazy_values(store, model, model, str(time.time())).persist()
+        kept = prediction.lazy_values(store, model, model, str(time.time())).persist()
     wait(kept)
     assert len(kept) == store.rows
 

@@ -28,7 +28,8 @@ class Progress(Event):
     """``done`` of ``total`` ``unit`` of a phase; the first has ``done=0``. An unknown total is None.
 
     A ``passing`` phase is one of many, such as a pass over the rows. It begins when `Meter` first reports it, and a
-    display should leave nothing of it behind.
+    display should leave nothing of it behind. ``seconds`` are those that the phase and what follows it are expected to
+    take in all, if that is known.
     """
 
     phase: str
@@ -36,6 +37,7 @@ class Progress(Event):
     total: int | None
     unit: str = "chunks"
     passing: bool = False
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,8 @@ class ProgressBars:
             )  # fmt: skip
             self._bars[event.phase] = bar
         bar.total = event.total
+        if event.seconds is not None:
+            bar.set_description_str(_expected(event), refresh=False)
         bar.update(event.done - bar.n)
         if event.total is not None and event.done >= event.total:
             self._bars.pop(event.phase).close()
@@ -188,10 +190,14 @@ def one_a_minute(listener: Listener) -> Listener:
     return hand_on
 
 
+def _expected(event: Progress) -> str:
+    return event.phase if event.seconds is None else f"{event.phase}, about {event.seconds:.0f} s in all"
+
+
 def _write_phase(event: Event) -> None:
     assert isinstance(event, Progress)
     total = "" if event.total is None else f" of {event.total:,}"
-    sys.stderr.write(f"{event.phase}: {event.done:,}{total} {event.unit}\n")
+    sys.stderr.write(f"{_expected(event)}: {event.done:,}{total} {event.unit}\n")
     sys.stderr.flush()
 
 

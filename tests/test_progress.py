@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 import sys
 from dataclasses import asdict
 from textwrap import dedent
@@ -97,6 +98,17 @@ def test_bars_are_forced_without_a_terminal(monkeypatch) -> None:
     with listen(ProgressBars(force=True)):
         run_phases()
     assert "3/3" in sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["bar", "line"])
+def test_the_seconds_of_a_phase_are_told(monkeypatch, watched) -> None:
+    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with listen(ProgressBars(force=watched)):
+        report(Progress("search", 0, 60, "settings"))
+        report(Progress("search", 20, 60, "settings", seconds=12.3))
+        report(Progress("search", 60, 60, "settings"))
+    assert re.search(r"search, about 12 s in all: .*(/| of )60", sys.stderr.getvalue())
 
 
 def test_silent_without_stderr(monkeypatch) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 import click
 
 import dask_odm as odm
+from dask_odm.cli import shell
 from dask_odm.cli.cluster import cluster, retire
 from dask_odm.cli.cubes import CubeOptions, cube_options
 from dask_odm.cli.fit import fit, search
 from dask_odm.cli.judging import calibrate, curve, evaluate, importance, predict, report
 from dask_odm.cli.plan import plan
 from dask_odm.cli.rows import RowOptions, require_there, row_options
-from dask_odm.cli.shell import Commands, Size, emit, json_option, overwrite_option, progress_shown
+from dask_odm.cli.shell import Commands, Size, columns_option, emit, json_option, overwrite_option, word_option
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
 from dask_odm.printing import printable
@@ -39,55 +40,21 @@ for _command in (fit, search, predict, evaluate, report, curve, importance, cali
 @click.argument("sources", nargs=-1, metavar="SRC...")
 @click.argument("store")
 @row_options
-@click.option(
-    "--category",
-    "categories",
-    multiple=True,
-    metavar="COLUMN",
-    help="Column of words, even if they look like numbers or dates, such as zip codes; repeatable.",
-)
-@click.option(
-    "--number",
-    "numbers",
-    multiple=True,
-    metavar="COLUMN",
-    help="Column of numbers, where other words are gaps; repeatable.",
-)
-@click.option(
-    "--max-levels",
-    type=click.IntRange(1),
-    help="Words of a column that get a feature each; rarer ones share one.  [default: 256]",
-)
-@click.option(
-    "--ids",
-    type=click.Choice(["drop", "error"]),
-    default="drop",
-    show_default=True,
-    help="Leave out columns that differ in nearly every row, or refuse them.",
-)
-@click.option(
-    "--like", metavar="STORE|MODEL", help="Read columns, or texts, as those of this store or model were read."
-)
+@columns_option("--category", "categories", help="Column of words, even if they look like numbers or dates, such as "
+                "zip codes; repeatable.")  # fmt: skip
+@columns_option("--number", "numbers", help="Column of numbers, where other words are gaps; repeatable.")
+@click.option("--max-levels", type=click.IntRange(1),
+              help="Words of a column that get a feature each; rarer ones share one.  [default: 256]")  # fmt: skip
+@word_option("--ids", "drop", "error", text="Leave out columns that differ in nearly every row, or refuse them.")
+@click.option("--like", metavar="STORE|MODEL", help="Read columns, or texts, as those of this store or model.")
 @cube_options
 @click.option("--per-class", type=int, help="Most pixels of each class that are drawn from a cube.")
 @click.option("--fraction", type=float, metavar="SHARE", help="Share of a cube's labelled pixels that is drawn.")
-@click.option(
-    "--hash",
-    "--n-features",
-    "n_features",
-    type=Size(),
-    metavar="SIZE",
-    help="Number of features: to which words of texts are hashed [2^20], or of LIBSVM text, which spares a first pass.",
-)
-@click.option(
-    "--target",
-    type=click.Choice(["auto", "classes", "real"]),
-    default="auto",
-    show_default=True,
-    help="Labels are classes, or real values to regress on.",
-)
+@click.option("--hash", "--n-features", "n_features", type=Size(), metavar="SIZE", help="Number of features: to which "
+              "words of texts are hashed [2^20], or of LIBSVM text, which spares a first pass.")  # fmt: skip
+@word_option("--target", "auto", "classes", "real", text="Labels are classes, or real values to regress on.")
 @click.option("--drop-missing", is_flag=True, help="Leave out rows with a missing value, and say how many.")
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
+@word_option("--dtype", "float32", "float64")
 @click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")
 @click.option("--test-store", metavar="STORE", help="The second store.  [default: STORE with -test]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of what is drawn.")
@@ -124,7 +91,7 @@ def ingest(
         source, known = rows.like(list(sources), like)
         reading |= known
     heard: list[Any] = []
-    with progress_shown() as seconds, listen(heard.append):
+    with shell.progress_shown() as seconds, listen(heard.append):
         done: Any = odm.ingest(
             source, store, **{name: each for name, each in options.items() if each is not None} | reading
         )
@@ -176,7 +143,7 @@ def update(model: str, store: str, target: str, overwrite: bool, as_json: bool) 
     if not hasattr(learner, "update"):
         how = "more rows by fit --start" if "warm_start" in learner.get_params() else "all rows anew by fit"
         raise InputError(f"'{model}' is of {type(learner).__name__}, which learns {how}.")
-    with progress_shown():
+    with shell.progress_shown():
         learner.update(odm.Store.open(store).path)
         learner.save(target, overwrite=overwrite)
     facts = model_facts(learner, target)
@@ -193,7 +160,7 @@ def verify(path: str, as_json: bool) -> None:
     from dask_odm.data.store.records import read_kind, read_record
 
     require_there(path)
-    with progress_shown() as seconds:
+    with shell.progress_shown() as seconds:
         kind = read_kind(path)
         found: Any = odm.Store.open(path) if kind in (None, "store") else read_record(path, kind)
         nbytes = found.verify()
@@ -211,7 +178,7 @@ def warmup(as_json: bool) -> None:
     """
     from dask_odm.cli.warmup import warm_up_all
 
-    with progress_shown() as seconds:
+    with shell.progress_shown() as seconds:
         warm_up_all()
     taken = seconds()
     emit(as_json, {"seconds": taken}, f"all loops are compiled, {taken:.1f} s")
@@ -227,6 +194,6 @@ def demo(folder: str, as_json: bool) -> None:
     """
     from dask_odm.cli.demo import run_demo
 
-    with progress_shown():
+    with shell.progress_shown():
         result = run_demo(folder, lambda line: click.echo(line, err=as_json))
     emit(as_json, result, "")

@@ -29,15 +29,9 @@ Say = Callable[[str], object]
 
 
 def run_demo(
-    folder: str | os.PathLike[str],
-    say: Say,
-    *,
-    rows: int = 88_000,
-    features: int = 4_000,
-    workers: int = 2,
-    worker_memory: str = "460MB",
-    partitions: int = 512,
-) -> dict[str, Any]:
+    folder: str | os.PathLike[str], say: Say, *, rows: int = 88_000, features: int = 4_000, workers: int = 2,
+    worker_memory: str = "460MB", partitions: int = 512,
+) -> dict[str, Any]:  # fmt: skip
     """Run the demonstration in ``folder``, and return its measurements as plain values.
 
     The folder is made if needed; files of an earlier run are replaced. ``say`` is called with every line to show. The
@@ -130,7 +124,7 @@ def _facts(path: str, test: Any, say: Say) -> tuple[dict[str, Any], Evaluation]:
 
 def _plot(path: str, found: Evaluation, say: Say) -> str | None:
     try:
-        figure: Any = plot_margin_distribution(np.concatenate(found.margins or []), found.theta or 0.0).figure
+        figure: Any = plot_margin_distribution(np.concatenate(found.margins or []), found.theta).figure
     except PlottingUnavailableError as error:
         say(f"no plot: {error}")
         return None

@@ -38,16 +38,17 @@ blocks_option = click.option(
 )
 
 
+def _learning(command: Any) -> Any:
+    """Add the arguments and options of all commands that learn."""
+    shared = click.argument("store"), click.argument("model"), groups_option, blocks_option, cube_options, place_options
+    for add in reversed((*shared, overwrite_option, json_option)):
+        command = add(command)
+    return command
+
+
 @click.command(cls=EstimatorCommand)
-@click.argument("store")
-@click.argument("model")
-@groups_option
-@blocks_option
+@_learning
 @click.option("--start", metavar="MODEL", help="Start from what this model found in the rows that come first.")
-@cube_options
-@place_options
-@overwrite_option
-@json_option
 def fit(**given: Any) -> None:
     """Learn from a STORE and write the MODEL.
 
@@ -63,14 +64,7 @@ def fit(**given: Any) -> None:
 
 
 @click.command(cls=EstimatorCommand, suffix=SEARCHES)
-@click.argument("store")
-@click.argument("model")
-@groups_option
-@blocks_option
-@cube_options
-@place_options
-@overwrite_option
-@json_option
+@_learning
 def search(estimator: str, **given: Any) -> None:
     """Find settings for a STORE, and write the MODEL that was learned with the best of them.
 
@@ -83,23 +77,25 @@ def search(estimator: str, **given: Any) -> None:
 
 
 def _learn(
-    store: str,
-    model: str,
-    estimator: str,
-    cube: CubeOptions,
-    runs_on: Place,
-    overwrite: bool,
-    as_json: bool,
-    groups: str | None = None,
-    blocks: str | None = None,
-    start: str | None = None,
-    **given: Any,
-) -> None:
+    store: str, model: str, estimator: str, cube: CubeOptions, runs_on: Place, overwrite: bool, as_json: bool,
+    groups: str | None = None, blocks: str | None = None, start: str | None = None, **given: Any,
+) -> None:  # fmt: skip
     """Fit an estimator to a store or a cube and save the model; ``given`` are the values of the estimator's options."""
+    from dask_odm.data.store.records import check_target
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
     from dask_odm.progress import format_history
 
-    target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    made = _made_by(model) if given.get("resume") and not overwrite else None  # digest and seed of the fit that made it
+    if made is None:
+        check_target(model, "model", overwrite=overwrite)
+
+    def heed(event: Any) -> None:
+        """Raise FinishedError if this fit made the model that is there, and InputError if another one did."""
+        if made is not None and isinstance(event, CheckpointOpened):
+            if event.fit == made[0]:
+                raise FinishedError
+            check_target(model, "model", overwrite=overwrite)
+
     if click.get_current_context().get_parameter_source("resume") is ParameterSource.DEFAULT:
         refuse_to_replace(given.get("checkpoint"))
     source, rows, classes = _training(store, cube)
@@ -108,17 +104,17 @@ def _learn(
     if start is not None:
         learner = _started(start, learner)
     more = {} if groups is blocks is None else {"groups": _groups(groups, blocks, source, learner)}
-    if target.made is not None:
-        learner._last_seed = target.made[1]  # that of the existing model, which is used if no checkpoint has one
-    seed = _drawn_seed(learner, target, given)
+    if made is not None:
+        learner._last_seed = made[1]  # that of the existing model, which is used if no checkpoint has one
+    goes_on = bool(given.get("resume")) and (made is not None or _has_checkpoint(given))
+    seed = None if goes_on else _drawn_seed(learner)
     try:
-        with progress_shown() as seconds, runs_on.opened(), listen(target):
+        with progress_shown() as seconds, runs_on.opened(), listen(heed):
             learner.fit(*source, **more)
             taken = seconds()
             learner.save(model, overwrite=overwrite)
     except FinishedError:
-        facts = {**model_facts(odm.load_model(model), model), "rows": rows}
-        facts["seconds"] = seconds()
+        facts = {**model_facts(odm.load_model(model), model), "rows": rows, "seconds": seconds()}
         emit(as_json, facts, f"{printable(model)} is done: this very fit made it. --overwrite makes it anew.")
         return
     except KeyboardInterrupt as error:
@@ -141,13 +137,12 @@ def _learn(
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {printable(model)}")
 
 
-def _drawn_seed(learner: Any, target: Target, given: Mapping[str, Any]) -> int | None:
-    """Give a learner without a seed one, and return it; None if it has one, needs none, or goes on with that of a fit.
+def _drawn_seed(learner: Any) -> int | None:
+    """Give a learner without a seed one, and return it; None if it has one, or needs none.
 
     The model then keeps it as its parameter, so that the fit can be repeated.
     """
-    goes_on = bool(given.get("resume")) and (target.made is not None or _has_checkpoint(given))
-    if goes_on or learner.get_params(deep=False).get("random_state", 0) is not None:
+    if learner.get_params(deep=False).get("random_state", 0) is not None:
         return None
     seed = randbelow(1_000_000)
     learner.set_params(random_state=seed)
@@ -247,32 +242,6 @@ def refuse_to_replace(checkpoint: str | None) -> None:
             f"checkpoint '{checkpoint}' holds {len(found.attributes['history'])} steps of a fit; pass --resume to go "
             "on from there, or --no-resume to begin anew and replace it."
         )
-
-
-class Target:
-    """Target of a fit's model. With ``resume`` the model may be there already.
-
-    Raises InputError if something is there that may not be replaced, and that this fit cannot have made.
-    """
-
-    def __init__(self, path: str, *, overwrite: bool, resume: bool) -> None:
-        self.path = path
-        self.overwrite = overwrite
-        self.made = _made_by(path) if resume and not overwrite else None  # digest and seed of the fit that made it
-        if self.made is None:
-            self._require_free()
-
-    def _require_free(self) -> None:
-        from dask_odm.data.store.records import check_target
-
-        check_target(self.path, "model", overwrite=self.overwrite)
-
-    def __call__(self, event: Any) -> None:
-        """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""
-        if self.made is not None and isinstance(event, CheckpointOpened):
-            if event.fit == self.made[0]:
-                raise FinishedError
-            self._require_free()
 
 
 def _made_by(path: str) -> tuple[str, int] | None:

@@ -65,8 +65,7 @@ def _named(args: list[str]) -> str:
     """Return the last word given for ``--estimator``."""
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--estimator", nargs="?", const="", default=DEFAULT)
-    found: str = finder.parse_known_args(args)[0].estimator
-    return found
+    return finder.parse_known_args(args)[0].estimator
 
 
 def options_of(estimator: type[Any]) -> list[click.Option]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dask_odm.cli.shell import Size, emit, json_option, progress_shown
+from dask_odm.cli.shell import Size, emit, json_option, progress_shown, word_option
 
 SOLVERS = ("newton", "landmark", "cells")  # those that learn from any number of rows
 
@@ -18,9 +18,7 @@ SOLVERS = ("newton", "landmark", "cells")  # those that learn from any number of
     "--workers", type=click.IntRange(1), required=True, help="Workers of one thread; one of 8 threads counts as eight."
 )
 @click.option("--memory", default="4GB", show_default=True, metavar="LIMIT", help="Memory of each worker.")
-@click.option(
-    "--estimator", type=click.Choice(["odm", "regressor"]), default="odm", show_default=True, help="What is learned."
-)
+@word_option("--estimator", "odm", "regressor", text="What is learned.")
 @click.option("--solver", type=click.Choice(SOLVERS), help="Plan for this one alone.  [default: all three]")
 @click.option("--price", type=click.FloatRange(0.0), metavar="DOLLARS", help="What a core costs for an hour.")
 @json_option

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import field, fields
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any
 
@@ -26,14 +26,9 @@ from dask_odm.errors import DaskODMError
 from dask_odm.events import interrupt_dropped, keep_interrupt, listen
 from dask_odm.printing import MESSAGE_LETTERS, printable
 
-_HEAVY = (
-    "evaluate",
-    "fit",
-    "plan",
-    "predict",
-    "search",
-)  # commands that load scikit-learn and Dask, which takes seconds
+_HEAVY = ("evaluate", "fit", "plan", "predict", "search")  # which load scikit-learn and Dask, for seconds
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+columns_option = partial(click.option, multiple=True, metavar="COLUMN")
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is there, once the new is complete.")
 # parts of messages that `shell_words` translates
 _BOTH = re.compile(r"\b(\w+)(=\S*)? \((--[\w-]+)((?: [^()]*)?)\)")  # overwrite=True (--overwrite)
@@ -189,6 +184,11 @@ class Size(click.types.IntParamType):
         if times and digits.isdecimal() and zeros.isdecimal() and len(zeros) < 3:
             return int(digits) * 10 ** int(zeros)
         return super().convert(value, param, ctx)
+
+
+def word_option(flag: str, *words: str, text: str = "") -> Callable[..., Any]:
+    """Return an option that takes one of some words, by default the first."""
+    return click.option(flag, type=click.Choice(words), default=words[0], show_default=True, help=text)
 
 
 def option_field(text: str, *flags: str, default: Any = None, **more: Any) -> Any:

@@ -18,17 +18,9 @@ import numpy as np
 from dask import config
 from scipy.sparse import csr_array
 
-from dask_odm.data.ingest import ingest
+import dask_odm as odm
 from dask_odm.data.readers.libsvm_rows import parse_rows
 from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
-from dask_odm.estimators.mdd_ridge import MDDKernelRidge, MDDRidge
-from dask_odm.estimators.mixing_classifier import MixingClassifier
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
-from dask_odm.estimators.odm_regressor import ODMRegressor
-from dask_odm.estimators.odm_regressor_cv import ODMRegressorCV
-from dask_odm.estimators.one_class_odm import OneClassODM
-from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels import KERNELS
 from dask_odm.solvers import SODM, Cells, Landmark, Saddle
@@ -52,34 +44,44 @@ def _fits() -> list[Fit]:
     distances = [name for name, kernel in KERNELS.items() if kernel.of_distances]  # which have loops of their own
     for dtype in (np.float32, np.float64):
         fit = partial(_fit, dtype=dtype)
-        found += [fit(ODMClassifier(kernel)) for kernel in distances]
+        found += [fit(odm.ODMClassifier(kernel)) for kernel in distances]
         cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
-        found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [fit(ODMClassifier(solver=Cells(30)))]
-        found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
+        found += [fit(odm.ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [
+            fit(odm.ODMClassifier(solver=Cells(30)))
+        ]
+        found += [fit(odm.ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
-        found += [fit(ODMClassifier(scale="ranks")), fit(ODMClassifier(scale="ranks"), **text)]
-        found += [fit(ODMClassifier("laplacian", metric="full"))]
-        found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
-        found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
-        found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
-        found += [fit(ODMClassifier(solver=Landmark(20), multi_class="ovr"), classes=3)]
+        found += [fit(odm.ODMClassifier(scale="ranks")), fit(odm.ODMClassifier(scale="ranks"), **text)]
+        found += [fit(odm.ODMClassifier("laplacian", metric="full"))]
+        found += [fit(odm.ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
+        found += [fit(odm.ODMClassifier("linear", solver="dsvrg"), sparse=True)]
+        found += [
+            fit(odm.ODMClassifier(), classes=3),
+            fit(odm.ODMClassifierCV("linear")),
+            fit(odm.ODMClassifierCV("rbf")),
+        ]
+        found += [fit(odm.ODMClassifier(solver=Landmark(20), multi_class="ovr"), classes=3)]
         # rows like texts, for which machines of many classes have loops of their own
-        found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
+        found += [fit(odm.ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
         # kernel values of rows with many features
         found += [
-            fit(ODMClassifier(kernel, scale=None), **text | {"sparse": KERNELS[kernel].takes_csr})
+            fit(odm.ODMClassifier(kernel, scale=None), **text | {"sparse": KERNELS[kernel].takes_csr})
             for kernel in distances
         ]
         # rows that are mostly zero or not
-        found += [fit(ODMClassifier("linear"), rows=cholesky, features=80, share=share) for share in (0.1, 1.0)]
-        found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
-        found += [fit(SaddleSVC(kernel="rbf")), fit(SaddleSVC(), stored=True), fit(MixingClassifier(), sparse=True)]
-        found += [fit(MixingClassifier(local)) for local in ("perceptron", "pa", "pa1", "odm")]
-        found += [fit(MDDRidge(n_partitions=2)), fit(MDDKernelRidge(n_landmarks=10))]
-        found += [fit(OneClassODM()), fit(ODMRegressor()), fit(ODMRegressorCV())]
-    found += [_fit(ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
-    found += [_fit(ODMClassifier("linear"), sparse=True)]
+        found += [fit(odm.ODMClassifier("linear"), rows=cholesky, features=80, share=share) for share in (0.1, 1.0)]
+        found += [fit(odm.SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]
+        found += [
+            fit(odm.SaddleSVC(kernel="rbf")),
+            fit(odm.SaddleSVC(), stored=True),
+            fit(odm.MixingClassifier(), sparse=True),
+        ]
+        found += [fit(odm.MixingClassifier(local)) for local in ("perceptron", "pa", "pa1", "odm")]
+        found += [fit(odm.MDDRidge(n_partitions=2)), fit(odm.MDDKernelRidge(n_landmarks=10))]
+        found += [fit(odm.OneClassODM()), fit(odm.ODMRegressor()), fit(odm.ODMRegressorCV())]
+    found += [_fit(odm.ODMClassifier("linear"), features=2048)]  # too many features for Newton to form a Hessian
+    found += [_fit(odm.ODMClassifier("linear"), sparse=True)]
     return [*found, partial(parse_rows, b"1 1:1\n", 1)]
 
 
@@ -109,4 +111,4 @@ def _fit(model: Any, dtype: Any = np.float64, *, rows: int = 60, features: int =
 def _stored(X: Any, y: Any) -> Iterator[tuple[str]]:
     """Yield the path of a store of the rows that is not read into memory, as small stores otherwise are."""
     with TemporaryDirectory() as folder, config.set({"dask_odm.read-into-memory": 0}):
-        yield (ingest((X, y), os.path.join(folder, "rows.zarr"), dtype=X.dtype.name).path,)
+        yield (odm.ingest((X, y), os.path.join(folder, "rows.zarr"), dtype=X.dtype.name).path,)

@@ -13,7 +13,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.kept_rows import KeptRows
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source
@@ -25,6 +24,7 @@ from dask_odm.data.readers.table_source import NeedsRecipeError, TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.kept_rows import KeptRows
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.data.store.writer import StoreWriter, publish_all
@@ -85,7 +85,8 @@ def ingest(
     ----------
     source : the rows in any of these forms; feature names are kept if there are any
 
-        - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
+        - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input, which
+          is saved in Dask's ``temporary-directory`` first.
           Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
           Names of folders such as ``year=2024`` tell columns, which come last.
           Texts may be .gz, .bz2, .xz or .zst (needs pyarrow), or one file in .zip or .tar. All but NumPy files may be
@@ -105,8 +106,8 @@ def ingest(
     store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
     format : {formats}; by default told by name or content
     n_features : number of features to which the words of texts are hashed, see ``text``. For LIBSVM text, the number of
-        its features, without which a first pass looks for the largest index. It must be given for standard input, or if
-        another file (a test set) has larger indices
+        its features, without which a first pass looks for the largest index. It must be given if another file (a test
+        set) has larger indices
     label : column of a file of columns or a frame by name or number (default: label, y, target or class, else the
         last), array of an archive, column number of an array, variable of a Dataset, or False for none. A list of
         columns with numbers are several targets of a row, or labels if all are 0 or 1
@@ -212,7 +213,7 @@ ingest.__doc__ = (ingest.__doc__ or "").replace(
 def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Store:
     """Write the rows of an open source, none of which may miss a value, as a store."""
     with StoreWriter(store, dtype=dtype) as writer:
-        _prepare([writer], rows, _read([writer], CompleteRows(rows), None, target))
+        _Filling([writer], rows, target, None, False, Reading(), dtype).fill()
         return publish_all([writer])[0]
 
 
@@ -222,44 +223,6 @@ def write_table(rows: TableSource, store: str, *, target: str, dtype: str | None
         filling = _Filling([writer], rows, target, None, False, Reading(), dtype)
         filling.survey(Survey(rows.feature_names or list(map(str, rows.called))), is_plain=True)
         return publish_all([writer])[0]
-
-
-def _read(
-    sinks: Sequence[StoreWriter | KeptRows], complete: CompleteRows, split: RandomSplit | None, target: str
-) -> LabelEncoder:
-    """Append the complete rows of a source to the first sink, or by a split to two; return how labels were encoded."""
-    rows = complete.source
-    kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
-    encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
-    position = 0
-    report(Progress("ingest", position, rows.size or None, "bytes"))
-    for block in complete.blocks():
-        _append(block, encoder, sinks, split)
-        position = block.position
-        report(Progress("ingest", position, rows.size or None, "bytes"))
-    if position < rows.size:  # rows of a cube that were not drawn, or miss a feature, are in no block
-        report(Progress("ingest", rows.size, rows.size, "bytes"))
-    written = [sink.rows for sink in sinks]
-    if not any(written):
-        why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
-        raise InputError(f"{rows.description}: no rows{why}.")
-    if not all(written):
-        raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
-    _say_what_y_is(rows, encoder, target)
-    return encoder
-
-
-def _prepare(writers: Sequence[StoreWriter], rows: TableSource, encoder: LabelEncoder) -> None:
-    """Complete the stores but for their publication."""
-    for writer in writers:
-        writer.prepare(
-            encoder.classes() or None,
-            feature_names=rows.feature_names,
-            source=rows.description,
-            coordinates=rows.coordinates,
-            text=rows.text,
-            columns=rows.columns,
-        )
 
 
 @dataclass(frozen=True)
@@ -277,7 +240,7 @@ class _Filling:
     def fill(self) -> CompleteRows:
         """Fill the stores with the complete rows, and return how these were read."""
         complete, encoder = self._into(self.writers)
-        _prepare(self.writers, self.rows, encoder)
+        self._prepare(encoder)
         return complete
 
     def weigh(self) -> CompleteRows:
@@ -294,7 +257,7 @@ class _Filling:
                 self._write(kept, recipe.weighted, 0, "weigh")
             else:
                 self._write(kept, lambda X: recipe.weighted(X).toarray(), rows.n_features, "weigh")
-        _prepare(self.writers, rows, encoder)
+        self._prepare(encoder)
         return complete
 
     def survey(self, survey: Survey | None, *, is_plain: bool) -> CompleteRows:
@@ -321,7 +284,7 @@ class _Filling:
                 complete, encoder = self._into(kept)
                 if survey.wrong is None:
                     self._encode(survey, kept)
-                    _prepare(self.writers, rows, encoder)
+                    self._prepare(encoder)
                     return complete
                 if rows.is_read_once:
                     raise InputError(
@@ -343,9 +306,37 @@ class _Filling:
         self._write(kept, encode, recipe.n_features, "encode")
 
     def _into(self, sinks: Sequence[StoreWriter | KeptRows]) -> tuple[CompleteRows, LabelEncoder]:
-        """Append the complete rows to the stores, or keep them."""
-        complete = CompleteRows(self.rows, drop=self.drop)
-        return complete, _read(sinks, complete, None if self.split is None else self.split(), self.target)
+        """Append the complete rows to the first sink, or by the split to two; return how labels were encoded, too."""
+        rows = self.rows
+        complete = CompleteRows(rows, drop=self.drop)
+        split = None if self.split is None else self.split()
+        kind = rows.y_kind if self.target == "auto" and rows.y_kind is not None else self.target
+        encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
+        position = 0
+        report(Progress("ingest", position, rows.size or None, "bytes"))
+        for block in complete.blocks():
+            _append(block, encoder, sinks, split)
+            position = block.position
+            report(Progress("ingest", position, rows.size or None, "bytes"))
+        if position < rows.size:  # rows of a cube that were not drawn, or miss a feature, are in no block
+            report(Progress("ingest", rows.size, rows.size, "bytes"))
+        written = [sink.rows for sink in sinks]
+        if not any(written):
+            why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
+            raise InputError(f"{rows.description}: no rows{why}.")
+        if not all(written):
+            raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
+        _say_what_y_is(rows, encoder, self.target)
+        return complete, encoder
+
+    def _prepare(self, encoder: LabelEncoder) -> None:
+        """Complete the stores but for their publication."""
+        rows = self.rows
+        for writer in self.writers:
+            writer.prepare(
+                encoder.classes() or None, feature_names=rows.feature_names, source=rows.description,
+                coordinates=rows.coordinates, text=rows.text, columns=rows.columns,
+            )  # fmt: skip
 
     @contextmanager
     def _kept(self) -> Iterator[list[KeptRows]]:
@@ -361,7 +352,7 @@ class _Filling:
         step = self.reading.block_rows(features)
         report(Progress(task, done, total, "rows"))
         for writer, held in zip(self.writers, kept, strict=True):
-            for X, *beside in held.blocks():
+            for X, *beside in (block.values() for block in held):
                 for start in range(0, X.shape[0], step):
                     rows = slice(start, start + step)
                     writer.append(made(X[rows]), *(None if each is None else each[rows] for each in beside))

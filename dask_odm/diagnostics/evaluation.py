@@ -14,23 +14,22 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
-from dask_odm.data.ingest import ingest
 from dask_odm.data.storage.scratch import scratch_folder
-from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets
+from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets, listed
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.pipelines import Steps, last_step
+from dask_odm.diagnostics.pipelines import Steps, labelled_rows, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, coverage_facts, range_facts
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import NOT_LABELS
-from dask_odm.estimators.inputs.resolving import stored
+from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolving import resolve, stored
 from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.html import MOST_LINES
 from dask_odm.methods.left_out import is_right
-from dask_odm.models.classes import codes_of, listed, require_common
-from dask_odm.models.intervals import ends
+from dask_odm.models.classes import codes_of, require_common
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
@@ -41,25 +40,40 @@ COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are tol
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
-    """Compare a model's predictions with a store: an `Evaluation` by its labels, or by its targets `Errors`.
+    """Compare a model's predictions with the labels or targets of rows, a chunk at a time.
 
-    Of several labels or targets of a row they are `Together`. Labels are matched by value, and words that spell numbers
-    or booleans with such classes, see `codes_of`.
+    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
 
-    ``model`` may be a scikit-learn Pipeline that ends with an estimator of this package, which gets prepared rows.
-    ``store`` is a `Store`, its path, a Dataset from `open_store`, or rows and labels (X, y). With ``keep_margins`` the
-    margin of every row is kept. Raises InputError for anything else, for a store without labels or with none of the
-    model's, and for rows with another number of features.
+    Parameters
+    ----------
+    model : fitted estimator
+        An estimator of this package, or a scikit-learn Pipeline that ends with one, which gets prepared rows.
+    store : Store, str or path, Dataset from `open_store`, or (X, y)
+        Rows with labels or targets. X is as `fit` takes it, and y may name a column of a frame.
+    keep_margins : bool, default=False
+        Whether the result has the margin of every row.
+
+    Returns
+    -------
+    Evaluation by labels, `Errors` by targets, or `Together` of several of a row; ``facts()`` are all results.
+
+    Raises
+    ------
+    InputError
+        Anything else; no labels, or none of the model's; rows with another number of features.
     """
+    in_memory = isinstance(store, tuple) and len(store) == 2
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
-    steps, model = last_step(model, "evaluate") if isinstance(model, BaseEstimator) else (Steps(), model)
-    if isinstance(store, tuple) and len(store) == 2:
-        with scratch_folder() as folder:
-            whole = steps.pipeline(model) if steps else model
-            target = "classes" if hasattr(model, "classes_") else "real"
-            columns = getattr(whole, "column_recipe_", None)
-            written = ingest(store, f"{folder}/rows.zarr", target=target, columns=columns, dtype="float64")
-            return evaluate(whole, written, keep_margins=keep_margins)
+    steps, model = last_step(model, "evaluate") if in_memory or isinstance(model, BaseEstimator) else (Steps(), model)
+    if in_memory:
+        resolved = resolve(*store, needs_labels=False) if steps else model._resolve(*store)
+        if resolved.y is None:
+            raise InputError("evaluate needs labels or targets, but y is None.")
+        if isinstance(resolved, Given):
+            with scratch_folder() as folder:
+                return evaluate(model, labelled_rows(steps, model, resolved, folder), keep_margins=keep_margins)
+        with resolved.stored(model._targets) as written:
+            return evaluate(steps.pipeline(model), written, keep_margins=keep_margins)
     given, store = store, stored(store)
     if store is None:
         raise InputError(f"evaluate takes a store, its path, or (X, y). Got {type(given).__name__} instead.")
@@ -79,9 +93,12 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
         store.require_classes("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no labels to compare with.")
-    _require_scores(model, store)
     labels = list(store.classes or ())
     classes = listed(model.classes_)
+    values = 2 * 8 * store.chunk_rows * len(classes)  # as they are computed, and in the dtype of the rows
+    what = f"The decision values of {store.chunk_rows:,} rows, a chunk, for {len(classes):,} classes"
+    advice = "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows)."
+    Cluster.current(getattr(model, "memory_limit", None)).require(values, 1, what, advice)
     require_common(labels, classes, store.name)
     table = np.array([*codes_of(labels, classes), -1])
     unknown = np.flatnonzero(table[:-1] < 0)
@@ -91,31 +108,16 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
     lacking = getattr(getattr(model, "_model", None), "lacking", ())  # classes that had no row, which no link knows
     found = Evaluation(
-        classes,
-        None if theta is None else float(theta),
-        strangers,
-        margins=[] if keep_margins else None,
+        classes, None if theta is None else float(theta), strangers, margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
         conformity=None if lacking else getattr(model, "conformity_", None),
         threshold=getattr(model, "threshold_", 0.0),
-    )
+    )  # fmt: skip
     computed = found.link is not None and (getattr(model._model, "pairs", 0) > 0 or lacking)
     shares = blocks(store, model.predict_proba(store.path), "probabilities") if computed else repeat(None)
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
-
-
-def _require_scores(model: Any, store: Store) -> None:
-    """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
-    count = len(model.classes_)
-    values = 2 * 8 * store.chunk_rows * count  # as they are computed, and in the dtype of the rows
-    Cluster.current(getattr(model, "memory_limit", None)).require(
-        values,
-        1,
-        f"The decision values of {store.chunk_rows:,} rows, a chunk, for {count:,} classes",
-        "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows).",
-    )
 
 
 def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
@@ -150,11 +152,11 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
         thresholds = model.threshold_.tolist() if hasattr(model, "threshold_") else [0.0] * count
         made = zip(links, thresholds, strict=True)
         each = [Evaluation([0, 1], None, link=link, threshold=threshold) for link, threshold in made]
-    giver, then = model, ends
-    sizes: dict[float, Any] = {}  # of intervals, by coverage
+    giver = model
+    made_by: dict[float, Any] = {}  # what makes intervals, by coverage
     if hasattr(model, "predict_interval") and hasattr(model, "conformity_"):
         for share in COVERAGES:
-            giver, then, sizes[share] = model._of_intervals(share)
+            giver, made_by[share] = model._of_intervals(share)
     right = total = 0.0
     for y, values, weight in _beside_targets(store, giver._values(giver._resolve(store.path))):
         known = known_targets(y)  # of rows that miss another target, too, nothing counts
@@ -165,7 +167,7 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
             shares = known * (1.0 if weight is None else weight)
             right += float(shares @ is_right(predicted, true))
             total += float(shares.sum())
-        held = {share: then(values, size).reshape(len(y), -1, 2) for share, size in sizes.items()}
+        held = {share: then(values).reshape(len(y), -1, 2) for share, then in made_by.items()}
         for j, one in enumerate(each):
             more = {"intervals": {share: pairs[:, j] for share, pairs in held.items()}} if held else {}
             one.add(true[:, j], predicted[:, j], weight, **more)
@@ -282,8 +284,7 @@ class Evaluation:
     @property
     def confusion(self) -> NDArray[np.int64]:
         """The rows by true and predicted class, (classes + strangers, classes)."""
-        found: NDArray[np.int64] = self.counts.toarray()
-        return found
+        return self.counts.toarray()
 
     @property
     def rows(self) -> int:
@@ -357,8 +358,7 @@ class Evaluation:
     @property
     def _strange(self) -> NDArray[np.int64]:
         """Number of rows of each label that the model does not have."""
-        rows: NDArray[np.int64] = self.counts.sum(axis=1)[len(self.classes) :]
-        return rows
+        return self.counts.sum(axis=1)[len(self.classes) :]
 
     def _class_facts(self) -> dict[str, Any]:
         """Return the results from confusion, scores and probabilities. A class without rows has None."""

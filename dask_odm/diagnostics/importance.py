@@ -48,15 +48,9 @@ class Importance:
 
 
 def permutation_importance(
-    estimator: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    scoring: Any = None,
-    n_repeats: int = 5,
-    random_state: Any = 0,
+    estimator: Any, X: Any, y: Any = None, *, scoring: Any = None, n_repeats: int = 5, random_state: Any = 0,
     max_samples: int | None = None,
-) -> Importance:
+) -> Importance:  # fmt: skip
     """Compute how much the score of a model falls if one feature is taken from random other rows.
 
     The score is the accuracy, or R² for a regressor. Rows of a store are read and predicted a chunk at a time, on the
@@ -186,18 +180,9 @@ def _in_memory(
 
 
 def chunk_losses(
-    model: Model | ModelFile,
-    steps: Steps,
-    store: Store,
-    codes: Array | None,
-    near: float,
-    drawn: Array,
-    spans: list[range],
-    n_repeats: int,
-    seed: int,
-    share: float,
-    chunk: int,
-) -> tuple[Array, Array]:
+    model: Model | ModelFile, steps: Steps, store: Store, codes: Array | None, near: float, drawn: Array,
+    spans: list[range], n_repeats: int, seed: int, share: float, chunk: int,
+) -> tuple[Array, Array]:  # fmt: skip
     """Return losses (1 + spans · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y, y². A task.
 
     ``codes`` are the places of the store's labels among the model's classes, or None of real targets. ``spans`` are the

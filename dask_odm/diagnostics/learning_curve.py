@@ -44,16 +44,9 @@ class LearningCurve:
 
 
 def learning_curve(
-    model: Any,
-    X: Any,
-    y: Any = None,
-    *,
-    groups: Any = None,
-    scoring: Any = None,
-    shares: Sequence[float] = SHARES,
-    max_rows: int = 50_000,
-    random_state: Any = 0,
-) -> LearningCurve:
+    model: Any, X: Any, y: Any = None, *, groups: Any = None, scoring: Any = None, shares: Sequence[float] = SHARES,
+    max_rows: int = 50_000, random_state: Any = 0,
+) -> LearningCurve:  # fmt: skip
     """Compute leave-one-out scores of models that learn from growing shares of the rows, with λ in proportion.
 
     Parameters

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from dask_odm.data.ingest import write_rows
+from dask_odm.data.readers.complete_rows import MissingValuesError
+from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
-from dask_odm.estimators.inputs.checks import FLOATS, input_errors
+from dask_odm.estimators.inputs.checks import FLOATS, as_input_error, check_rows, input_errors
 from dask_odm.estimators.inputs.frames import rows_by
+from dask_odm.estimators.inputs.resolved import Given, named
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +51,14 @@ class Steps:
         """Return prepared rows, finite floats (n, features of the last step), dense or CSR."""
         if not self:
             return X
-        rows = self.named(X)
-        for each in self.transformers:
-            rows = each.transform(rows)
+        rows = self.transformed(X)
         if self.recipe is not None and isinstance(rows, pd.DataFrame):
             return rows_by(rows, self.recipe)
         return check_array(rows, dtype=FLOATS, accept_sparse="csr")
+
+    def transformed(self, X: Any) -> Any:
+        """Return rows as the transformers give them to the last step."""
+        return reduce(lambda rows, each: each.transform(rows), self.transformers, self.named(X))
 
     def named(self, X: Any) -> Any:
         """Return rows to prepare as an array, or as a frame if the first step was fitted on one."""
@@ -78,6 +87,26 @@ class Steps:
             writer.prepare(store.classes, feature_names=self.features, source=store.source, columns=self.recipe)
             found = writer.publish()
         return replace(found, title=store.name)
+
+
+def ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
+    """Return rows, as a model sees them, with their labels or targets as a store in a scratch folder."""
+    target = "classes" if hasattr(model, "classes_") else "real"
+    rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True)
+    rows.columns = getattr(model, "column_recipe_", None)
+    try:
+        return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
+    except MissingValuesError as error:
+        raise InputError(f"{error.found}; leave those rows out.") from error
+
+
+def labelled_rows(steps: Steps, model: Any, given: Given, folder: str) -> Store:
+    """Return labelled rows in memory, as a model sees them after some steps, as a store in a scratch folder."""
+    if steps:
+        given = as_input_error(lambda: model._resolve(steps.transformed(given.X), given.y, given.weight))
+    X = named(check_rows(model, given.X, **model._reading()), model._schema.feature_names)
+    y = given.y.toarray() if issparse(given.y) else labels_of(given.y)
+    return replace(ingested(model, X, y, folder, given.weight), title="rows in memory")
 
 
 def last_step(given: Any, what: str) -> tuple[Steps, Any]:

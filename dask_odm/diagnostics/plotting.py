@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,22 +30,24 @@ if TYPE_CHECKING:
 # Colours that colour-blind people tell apart, of Okabe and Ito, in an order that also differs in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 BLUE, ORANGE, GREEN, RED = COLOURS[:4]
-_EVALUATED = "what dask_odm.diagnostics.evaluation.evaluate(model, (X, y)) returns of a"
+_EVALUATED = "what dask_odm.evaluate(model, (X, y)) returns of a"
 
 
 class PlottingUnavailableError(DaskODMError, ImportError):
     """Matplotlib, which is optional, is not installed."""
 
 
-def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None = None, *, bins: int = 60) -> Axes:
+def plot_margin_distribution(
+    margins: ArrayLike, theta: float | None = None, ax: Axes | None = None, *, bins: int = 60
+) -> Axes:
     """Draw a histogram of margins with the band in which a row costs nothing.
 
     Parameters
     ----------
     margins : array-like of shape (n_samples,)
         ``y * f(x)`` with ``y`` in -1, +1; negative for a misclassified row.
-    theta : float in [0, 1)
-        Half the width of the band around a margin of 1.
+    theta : float in [0, 1), optional
+        Half the width of the band around a margin of 1; by default none is drawn, as for a model without.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, which pyplot does not manage
         (``plot_margin_distribution(...).figure.savefig("margins.png")``).
@@ -62,12 +65,13 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
         raise InputError(f"margins must be one-dimensional and not empty; got an array of shape {values.shape}.")
     if not np.isfinite(values).all():
         raise InputError(f"margins must be finite; {np.count_nonzero(~np.isfinite(values))} of {values.size} are not.")
-    if not 0.0 <= theta < 1.0:
-        raise InputError(
-            "The 'theta' parameter of plot_margin_distribution must be a float in the range [0.0, 1.0). "
-            f"Got {theta!r} instead."
-        )
-    ax.axvspan(1.0 - theta, 1.0 + theta, color=GREEN, alpha=0.2, label=f"free band, 1 ± {theta:g}")
+    if theta is not None:
+        if not isinstance(theta, Real) or not 0.0 <= theta < 1.0:
+            raise InputError(
+                "The 'theta' parameter of plot_margin_distribution must be a float in the range [0.0, 1.0). "
+                f"Got {theta!r} instead."
+            )
+        ax.axvspan(1.0 - theta, 1.0 + theta, color=GREEN, alpha=0.2, label=f"free band, 1 ± {theta:g}")
     ax.hist(values, bins=bins, color=BLUE)
     wrong = f"{100.0 * (values < 0).mean():.3g} % misclassified"
     ax.axvline(0.0, color="black", linewidth=1.0, linestyle="--", label=wrong)
@@ -206,7 +210,7 @@ def plot_predictions(errors: Errors, ax: Axes | None = None, *, residuals: bool 
     Parameters
     ----------
     errors : dask_odm.diagnostics.score_counts.Errors
-        As ``dask_odm.diagnostics.evaluation.evaluate`` returns it of a regressor.
+        As `dask_odm.evaluate` returns it of a regressor.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
     residuals : bool, default=False

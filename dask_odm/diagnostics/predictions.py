@@ -16,10 +16,10 @@ import pandas as pd
 from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.records import check_target, write_record
+from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import blocks
 from dask_odm.errors import InputError, StoreError
-from dask_odm.models.classes import listed
 from dask_odm.typing import Array
 
 KIND = "prediction"
@@ -67,14 +67,9 @@ def written_file(path: str) -> Iterator[TextIO]:
 
 
 def write_predictions(
-    model: Any,
-    store: Store,
-    out: str | os.PathLike[str],
-    *,
-    what: str = "labels",
-    coverage: float = 0.9,
+    model: Any, store: Store, out: str | os.PathLike[str], *, what: str = "labels", coverage: float = 0.9,
     overwrite: bool = False,
-) -> int:
+) -> int:  # fmt: skip
     """Write a prediction for every row of a store, in their order, and return their number.
 
     ``what`` are a classifier's labels, scores or probabilities, or sets of a ``coverage``: of classes, or the ends of

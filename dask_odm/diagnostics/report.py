@@ -6,6 +6,7 @@ escaped.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -13,13 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
 from scipy.sparse import issparse
 
 from dask_odm.data.cubes.beside import variable_beside
-from dask_odm.data.ingest import write_rows
-from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
@@ -28,30 +25,25 @@ from dask_odm.diagnostics.evaluation import Evaluation, Together, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import maps_of
 from dask_odm.diagnostics.pages import page
-from dask_odm.diagnostics.pipelines import Steps, last_step
+from dask_odm.diagnostics.pipelines import Steps, ingested, labelled_rows, last_step
 from dask_odm.diagnostics.predictions import check_file, written_file
-from dask_odm.diagnostics.report_summary import first_screen
 from dask_odm.diagnostics.score_counts import Errors
 from dask_odm.errors import InputError
-from dask_odm.estimators.cards import class_names
+from dask_odm.estimators.cards import class_names, facts_of, scored
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
+from dask_odm.estimators.inputs.resolved import Given, StoredRows
 from dask_odm.estimators.inputs.resolving import resolve
-from dask_odm.html import heading
+from dask_odm.html import heading, safe
+from dask_odm.printing import short
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
 FEWEST_ROWS = 1000  # drawn rows by which importance is judged: their accuracy is within some 3 % of that of all rows
 
 
 def report(
-    model: Any,
-    store: Any,
-    path: str | os.PathLike[str],
-    *,
-    y: Any = None,
-    importance: bool | None = None,
+    model: Any, store: Any, path: str | os.PathLike[str], *, y: Any = None, importance: bool | None = None,
     overwrite: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write a page about a fitted model, and about how well it predicts the rows of a store or a cube.
 
     The first screen says how good the model is beside chance, and whether to trust it, with one picture. Folds below
@@ -100,8 +92,7 @@ def report(
         store, y = store
     if steps or model._cube_to_predict(store) is None:
         with ExitStack() as scratch:
-            of_steps = bool(steps) and steps.recipe is not None  # the columns before them are none of the model's
-            resolved = resolve(store, y, needs_labels=False) if of_steps else model._resolve(store, y)
+            resolved = resolve(store, y, needs_labels=False) if steps else model._resolve(store, y)
             rows = _Rows.of(steps, model, resolved, scratch)
             source = rows.name
             found = _judged(model, rows)
@@ -113,7 +104,7 @@ def report(
             X, y = variable_beside(store, y, "y")
             X = with_features_of(X, model)
             with scratch_folder() as folder:
-                labelled = replace(_ingested(model, X, y, folder), title="the labelled cells of a cube")
+                labelled = replace(ingested(model, X, y, folder), title="the labelled cells of a cube")
                 rows = _Rows.of_store(model, labelled)
                 found = _judged(model, rows)
                 beside += _of_rows(model, rows, found, importance)
@@ -126,7 +117,7 @@ def report(
     ]
     picture = next((part for part in parts if part.startswith("<figure")), None)
     parts = [part for part in parts if part is not picture]
-    first = [*sections.without_plots(), first_screen(model, found, source, picture)]
+    first = [*sections.without_plots(), _first_screen(model, found, source, picture)]
     called = type(model).__name__
     if hasattr(model, "classes_"):
         called += f", {len(model.classes_)} {'labels' if hasattr(model, 'multilabel_') else 'classes'},"
@@ -139,14 +130,6 @@ def _name(store: Store) -> str:
     """Return the last part of the path of a store, or of the files that were read."""
     path = (store.title or store.path).strip("'")
     return os.path.basename(os.path.dirname(path) if is_generation(os.path.basename(path)) else path)
-
-
-def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
-    """Return rows, as the model sees them, with their labels or targets as a store in a scratch folder."""
-    target = "classes" if hasattr(model, "classes_") else "real"
-    rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True)
-    rows.columns = getattr(model, "column_recipe_", None)
-    return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,16 +168,10 @@ class _Rows:
             raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
-        recipe = resolved.column_recipe
-        if recipe is None:
-            X = steps.named(resolved.X)
-            rows = named(steps(X), steps.features) if steps else X
-        else:
-            rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
-        y = resolved.y.toarray() if issparse(resolved.y) else labels_of(resolved.y)
-        store = replace(_ingested(model, rows, y, folder, resolved.weight), title="rows in memory")
+        store = labelled_rows(steps, model, resolved, folder)
         if store.targets or not steps:
             return replace(cls.of_store(model, store), names=getattr(resolved.y, "columns", None))
+        X = steps.named(resolved.X)
         is_text = X.ndim == 1
         judge = (
             None if issparse(X) or is_text else partial(permutation_importance, steps.pipeline(model), X, resolved.y)
@@ -239,3 +216,69 @@ def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> It
     if importance is None and (possible or (rows.importance is None and not store.targets)):
         yield heading("Which features matter")
         yield f"<p>Not computed, as {why}</p>"
+
+
+def _first_screen(model: Any, found: Any, source: str, picture: str | None) -> str:
+    """Return what a reader sees without opening a fold; ``found`` is None if the model was not judged."""
+    facts = dict(facts_of(model))
+    learned = f"Learned from {facts['Rows']:,} rows of {facts['Features']:,} features"
+    rows = "" if found is None else f"; judged by {found.facts()['rows']:,} rows ({source})"
+    lines = [f"<p>{safe(learned + rows)}.</p>", '<div class="figures">']
+    for name, value, chance in _figures(found):
+        beside = "" if chance is None else f"by chance {chance}"
+        lines.append(f"<div><strong>{value}</strong><span>{safe(name)}</span><small>{safe(beside)}</small></div>")
+    lines += ["</div>", "<h3>Whether to trust it</h3>", "<ul>"]
+    lines += [f"<li><b>{name}:</b> {safe(text)}.</li>" for name, text in _trust(model, found, facts)]
+    return "\n".join(['<section class="first"><div>', *lines, "</ul></div>", picture or "", "</section>"])
+
+
+def _figures(found: Any) -> Iterable[tuple[str, str, str | None]]:
+    """Yield up to three scores: name, value, and what guessing would have."""
+    facts = {} if found is None else found.facts()
+    if isinstance(found, Evaluation):
+        guess = 1.0 / len(found.classes)
+        shares = [(share, short(name)) for name, share in facts["recall"].items() if share is not None]
+        worst, hardest = min(shares, default=(None, ""))
+        told = [
+            ("accuracy", facts["accuracy"], float(found.counts.sum(axis=1).max()) / found.rows, ".1%"),
+            ("balanced accuracy", facts["balanced_accuracy"], guess, ".1%"),
+            ("area under the ROC curve", facts.get("auc"), 0.5, ".3f"),
+            (f"recall of the worst class, {hardest}", worst, guess, ".1%"),
+        ]
+        known = [each for each in told if each[1] is not None]
+        yield from ((name, format(value, form), format(chance, form)) for name, value, chance, form in known[:3])
+    elif isinstance(found, Together):
+        name, worst = found.worst()
+        own = worst.facts()
+        if "accuracy" in facts:
+            yield "rows of which all labels are right", f"{facts['accuracy']:.1%}", None
+            yield f"area under the ROC curve of the worst label, {short(name)}", _told(own["auc"]), "0.500"
+        else:
+            yield "R², mean of the targets", _told(facts["r2"]), "0"
+            yield f"R² of the worst target, {short(name)}", _told(own["r2"]), "0"
+    elif facts.get("r2") is not None:
+        yield "R²", f"{facts['r2']:.3f}", "0"
+        spread = f"{facts['rmse'] / math.sqrt(1.0 - facts['r2']):.4g}" if facts["r2"] < 1.0 else None
+        yield "root mean squared error", f"{facts['rmse']:.4g}", spread
+        yield "mean absolute error", f"{facts['mean_absolute_error']:.4g}", None
+
+
+def _told(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3f}"
+
+
+def _trust(model: Any, found: Any, known: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield certificate, scores of left-out rows beside those of others, calibration, and coverage of intervals."""
+    yield "Certificate", known["Certificate"] or "this solver has none"
+    facts = {} if found is None else found.facts()
+    left, here = known["Left out"], facts.get("accuracy", facts.get("r2"))
+    if left is None:
+        yield "Left out", "not known; a fit with loo=True scores its own rows by models without them"
+    else:
+        yield "Left out", left if here is None else f"{left}, {scored(model, here)} on the rows here"
+    error = facts.get("calibration_error")
+    if error is not None:
+        yield "Calibration", f"probabilities are off by {error:.1%} on average"
+    told = facts.get("intervals", {}).get("0.9")
+    if told is not None:
+        yield "Intervals", f"those for 90% hold {told['held']:.1%} of the rows here, and are {told['width']:.4g} wide"

@@ -241,8 +241,8 @@ def _of_margins(margins: Array, found: Evaluation, unseen: Unseen | None) -> Ite
     """Yield the distribution of margins, beside that of rows that were not learned from."""
     yield heading("Margins")
 
-    def draw(theta: float) -> Any:
-        ax = plotting.plot_margin_distribution(margins, theta)
+    def draw() -> Any:
+        ax = plotting.plot_margin_distribution(margins, found.theta)
         if unseen is not None:
             bars = np.linspace(margins.min(), margins.max(), 61).tolist()
             as_many = np.full(len(unseen.margins), len(margins) / len(unseen.margins))
@@ -250,9 +250,7 @@ def _of_margins(margins: Array, found: Evaluation, unseen: Unseen | None) -> Ite
             ax.legend()
         return ax
 
-    theta = found.theta
-    if theta is not None:
-        yield picture(lambda: draw(theta))
+    yield picture(draw)
     shares = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
     columns = [shares, np.quantile(margins, shares)]
     head = ["share of the rows", "margin at most"]

@@ -104,7 +104,7 @@ def checkpoint_facts(record: Record) -> dict[str, Any]:
 
 def search_facts(model: Any) -> dict[str, Any]:
     """Return the settings that a search found and, unless the model is from a file, tried; empty for other models."""
-    tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
+    tried = ("best_index", "search_seconds", "cv_results") if hasattr(model, "cv_results_") else ()
     names = ("best_params", "best_score", "nested_score", *tried)
     return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
 
@@ -118,9 +118,11 @@ def search_text(facts: Mapping[str, Any]) -> str:
         for name, value in facts["best_params"].items()
     )
     trials = len(facts["cv_results"]["params"])
+    seconds = facts["search_seconds"]
     return (
         f"found {best}: score {facts['best_score']:.4f} by left-out rows, the best of {trials} trials "
-        f"(nested score {facts['nested_score']:.4f})\n"
+        f"(nested score {facts['nested_score']:.4f}), in {seconds['taken']:.0f} s where {seconds['expected']:.0f} s "
+        f"were expected\n"
     )
 
 

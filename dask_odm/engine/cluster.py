@@ -11,8 +11,8 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 
 from dask_odm.engine.client import active_client, watch_of, worker_of_task
+from dask_odm.engine.futures import Tasks
 from dask_odm.engine.limits import TRIM, USABLE, baseline_bytes, facts_of_worker, memory_limit_of_system, parse_limit
-from dask_odm.engine.runs import Runs
 from dask_odm.errors import ClusterError, MemoryLimitError
 
 logger = logging.getLogger("dask_odm")
@@ -20,7 +20,7 @@ MORE_PARTITIONS = ("more partitions",)  # advice, see `Cluster.require`
 
 
 @dataclass(frozen=True, eq=False)
-class Cluster(Runs):
+class Cluster(Tasks):
     """Threads and memory that tasks may use."""
 
     memory: int  # bytes that all tasks of one worker may take together, without its baseline

@@ -28,8 +28,7 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
     """
     client = active_client()
     if client is None:
-        found: tuple[Any, ...] = compute(*lazy)
-        return found
+        return compute(*lazy)
     # not Dask's own wait, which never ends if the client is closed meanwhile
     watch = watch_of(client)
     with watch.errors():

@@ -291,8 +291,7 @@ class EvenDealer:
         return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
 
     def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
-        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], _key(self.seed, 0, group))
-        return dealt
+        return self._first[group] + permute(ranks, self.sizes[group], _key(self.seed, 0, group))
 
 
 @dataclass(frozen=True)

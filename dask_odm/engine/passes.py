@@ -143,14 +143,9 @@ class StorePasses:
         self.cluster.require(self.task_bytes(needed), self.cluster.slots, what, advice)
 
     def run(
-        self,
-        query: Any,
-        method: Callable[..., Any],
-        *arguments: Any,
-        of_groups: Any = (),
-        nbytes: int | None = 0,
+        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Any = (), nbytes: int | None = 0,
         kept: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree."""
         groups = groups_of(self.store)
         shared = self.store, query, method, arguments, self.columns
@@ -244,8 +239,7 @@ def join_nodes(runs: Sequence[list[Node]]) -> list[Node]:
 
 def _join_apart(runs: Sequence[tuple[list[Node], Any]]) -> list[Node]:
     """Return `join_nodes` of runs that have kept values beside their nodes."""
-    found: list[Node] = join_nodes([nodes for nodes, _ in runs])
-    return found
+    return join_nodes([nodes for nodes, _ in runs])
 
 
 def _whole(runs: Sequence[list[Node]]) -> Any:
@@ -256,16 +250,9 @@ def _whole(runs: Sequence[list[Node]]) -> Any:
 
 @worker_task
 def sum_groups(
-    store: Store,
-    query: Any,
-    method: Callable[..., Any],
-    arguments: Sequence[Any],
-    columns: Columns,
-    first: int,
-    groups: Sequence[range],
-    of_groups: Sequence[Any] = (),
-    meter: Meter | None = None,
-) -> list[Node]:
+    store: Store, query: Any, method: Callable[..., Any], arguments: Sequence[Any], columns: Columns, first: int,
+    groups: Sequence[range], of_groups: Sequence[Any] = (), meter: Meter | None = None,
+) -> list[Node]:  # fmt: skip
     """Sum ``method`` of ``query`` over a run of groups of chunks, from group ``first`` on; this is a task of a pass.
 
     Returns the nodes of the tree of sums that the run has whole.
@@ -286,14 +273,9 @@ def sum_groups(
 
 
 def _sum_asked(
-    sums: Callable[..., list[Node]],
-    kept: str | None,
-    first: int,
-    groups: Sequence[range],
-    of_groups: Sequence[Any],
-    question: Array,
-    held: tuple[list[Node], Sequence[Any]] | tuple[()] = (),
-) -> Any:
+    sums: Callable[..., list[Node]], kept: str | None, first: int, groups: Sequence[range], of_groups: Sequence[Any],
+    question: Array, held: tuple[list[Node], Sequence[Any]] | tuple[()] = (),
+) -> Any:  # fmt: skip
     """Call ``sums``, which is `sum_groups`, with the pickled ``question`` that all tasks of a pass are asked.
 
     ``held`` is what an earlier task of these groups returned, with values for each of them. Returns the nodes, or a

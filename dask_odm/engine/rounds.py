@@ -57,17 +57,10 @@ class Rounds:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        shards: Sequence[Any],
-        begin: Begin,
-        *,
-        name: str,
-        hold: Callable[[Any], Any] | None = None,
-        states: Sequence[Any] | None = None,
-        checkpoint_every: int = 16,
+        self, cluster: Cluster, shards: Sequence[Any], begin: Begin, *, name: str,
+        hold: Callable[[Any], Any] | None = None, states: Sequence[Any] | None = None, checkpoint_every: int = 16,
         scratch: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         assert cluster.client is None or scratch is not None
         self._cluster = cluster
         self._name = name

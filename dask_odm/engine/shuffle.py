@@ -180,14 +180,9 @@ def count_run(
 
 
 def deal_run(
-    store: Store,
-    targets: Targets,
-    partitions: StoredPartitions,
-    folder: str,
-    assign: Callable[[Array, Array], tuple[Array, Array]],
-    chunks: range,
-    number: int,
-) -> Array:
+    store: Store, targets: Targets, partitions: StoredPartitions, folder: str,
+    assign: Callable[[Array, Array], tuple[Array, Array]], chunks: range, number: int,
+) -> Array:  # fmt: skip
     """Deal the chunks of run ``number`` to a file, one by one, and return the entries of each piece."""
     before = map_array(os.path.join(folder, EARLIER))[number].astype(np.int64)  # a copy, to which chunks add their rows
     total: Any = 0

@@ -136,13 +136,13 @@ class _Peaks:
     def watched(self, told: tuple[str, int, int, int] | None) -> Iterator[None]:
         """Log if the block takes more than was told: what for, its bytes, the most of its fit, the client's process."""
         # the client takes memory itself, and a worker that began during a fit loads what others had loaded before
-        if told is None or told[3] == os.getpid() or not limits.first_baseline or not _STATUS.exists():
+        if told is None or told[3] == os.getpid() or not limits.first_baseline or not STATUS.exists():
             yield
             return
         what, own, most, _ = told
         with self._lock:
             if not self._running:
-                self._before, self._highest = _resident()
+                self._before, self._highest = resident()
                 self._together = 0
             self._running.append(most)
             self._together = max(self._together, sum(self._running))
@@ -155,7 +155,7 @@ class _Peaks:
                 self._compare(what, own)
 
     def _compare(self, what: str, own: int) -> None:
-        highest = _resident()[1]
+        highest = resident()[1]
         taken = highest - self._before
         if highest > self._highest and taken > max(self._together, WATCHED_BYTES):
             self._highest = highest
@@ -170,11 +170,11 @@ class _Peaks:
             logger.debug("%s took %s of memory, of the %s told.", what, format_bytes(taken), format_bytes(own))
 
 
-_STATUS = Path("/proc/self/status")  # of Linux; other systems tell a process's peak, but not since when
+STATUS = Path("/proc/self/status")  # of Linux; other systems tell a process's peak, but not since when
 _peaks = _Peaks()
 
 
-def _resident() -> tuple[int, int]:
+def resident() -> tuple[int, int]:
     """Return this process's resident bytes, and the most that they have been."""
-    found = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", _STATUS.read_text()))
+    found = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", STATUS.read_text()))
     return 1024 * int(found["VmRSS"]), 1024 * int(found["VmHWM"])

@@ -9,16 +9,14 @@ pages. If they are silent for a minute, they and their tasks are given up.
 from __future__ import annotations
 
 import logging
-import re
 import resource
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -26,6 +24,7 @@ from dask.utils import parse_timedelta
 
 from dask_odm.engine.client import active_client
 from dask_odm.engine.limits import parse_limit
+from dask_odm.engine.tasks import STATUS, resident
 from dask_odm.engine.watch import PATIENCE, Client, Security, Watch
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
@@ -211,9 +210,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 def peak_bytes() -> int:
     """Return the largest resident memory that this process has ever had, in bytes."""
-    with suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-        if found:
-            return 1024 * int(found[1])
+    if STATUS.exists():
+        return resident()[1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else 1024 * peak)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -24,13 +23,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.store.store import Store
 from dask_odm.engine.client import active_client
+from dask_odm.errors import InputError
 from dask_odm.estimators.cards import NotebookCard
-from dask_odm.estimators.inputs.checks import (
-    as_input_error,
-    check_callbacks,
-    checked_groups,
-    require_finite_values,
-)
+from dask_odm.estimators.inputs import checks
 from dask_odm.estimators.inputs.frames import as_pandas, column_by_name, is_frame, medians_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, lazy_rows
 from dask_odm.estimators.inputs.resolving import resolve_training
@@ -38,6 +33,7 @@ from dask_odm.estimators.prediction import Predictor
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.target_kinds import TargetKind
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
+from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.solution import History
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.family import Family
@@ -78,8 +74,6 @@ class StoreEstimator(NotebookCard, Predictor):
     _targets: ClassVar[TargetKind]  # what is learned about each row
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")  # fitted attributes that are saved
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
-    _cube: CubeSchema | None = None  # of a fit on a cube
-    _rows: int | None = None  # that were learned; a file of an older version does not tell
     _last_seed: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
@@ -135,21 +129,22 @@ class StoreEstimator(NotebookCard, Predictor):
 
     def _fitted(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> Self:
         """Return this estimator, which learns from what methods such as `fit` take."""
-        self._publish(*self._train(X, y, sample_weight, groups, **more))
+        trained, schema = self._train(X, y, sample_weight, groups, **more)
+        self._publish(trained, schema)
         return self
 
     @interrupts_kept()
     def _train(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> tuple[Trained, Schema]:
         """Resolve, check, choose and train: return what was learned, and a description of the rows."""
-        as_input_error(self._validate_params)
-        check_callbacks(self.callbacks)
+        checks.as_input_error(self._validate_params)
+        checks.check_callbacks(self.callbacks)
         needs_labels = self._targets.needs_labels
         if isinstance(groups, str) and is_frame(as_pandas(X)):
             X, groups = column_by_name(as_pandas(X), groups, "groups")
         kinds: dict[str, Any] = {"needs_labels": needs_labels, "dtype": self.dtype}
         resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, **kinds)
         if groups is not None:
-            more["groups"] = checked_groups(resolved.groups_beside(groups))
+            more["groups"] = checks.checked_groups(resolved.groups_beside(groups))
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
@@ -206,12 +201,25 @@ class StoreEstimator(NotebookCard, Predictor):
         """Return the cube without the meanings of its labels, if these are not learned."""
         return cube if self._targets.needs_labels else replace(cube, words={})
 
-    def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:
-        """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was."""
+    def _path(self, X: Any, y: Any, sample_weight: Any, name: str, given: Any, solver: str) -> list[Self]:
+        """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was.
+
+        Raises InputError for another ``solver``, for kernels, and for values that are no numbers.
+        """
+        own: Any = self
+        try:
+            values = tuple(None if value is None else float(value) for value in given)
+        except (TypeError, ValueError) as error:
+            numbers = "numbers or None" if None in self._parameter_constraints[name] else "numbers"
+            raise InputError(f"{name}s must be a sequence of {numbers}. Got {given!r} instead.") from error
+        if not values or own.kernel != "linear" or solver_word(own.solver) not in ("auto", solver):
+            raise InputError(
+                f"{name}_path takes one {name} at least, and needs kernel='linear' with solver={solver!r} or 'auto'."
+            )
         models = [clone(self).set_params(**{name: value}) for value in values]
         for model in models:
-            as_input_error(model._validate_params)
-        trained, schema = models[0]._train(X, y, sample_weight, **{f"{name}s": tuple(values)})
+            checks.as_input_error(model._validate_params)
+        trained, schema = models[0]._train(X, y, sample_weight, **{f"{name}s": values})
         for model, found in zip(models, trained.path, strict=True):
             model._publish(found, schema)
         return models
@@ -223,7 +231,7 @@ class StoreEstimator(NotebookCard, Predictor):
     def _publish(self, trained: Trained, schema: Schema) -> None:
         """Set all fitted attributes. Nothing that can fail follows the first of them."""
         if not trained.was_finite:
-            require_finite_values(trained.model)
+            checks.require_finite_values(trained.model)
         attributes = trained.attributes
         if schema.columns is not None and "feature_importances_" in attributes:  # of features, to be those of columns
             whole = [attributes["feature_importances_"][span].sum() for span in schema.columns.spans]

@@ -9,8 +9,8 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from dask_odm.data.store.statistics import listed
 from dask_odm.html import MOST_LINES, card, folded, table
-from dask_odm.models.classes import listed
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.printing import short
 

@@ -66,7 +66,7 @@ def _of_places(coordinates: Any, size: Any) -> Array:
     places = places[:, None] if places.ndim == 1 else places
     if places.ndim != 2:
         raise InputError(f"coordinates must have shape (n, k). Got {places.shape} instead.")
-    found = _numbers(_cells(places, size))
+    found: Array = np.unique(_cells(places, size), axis=0, return_inverse=True)[1].ravel()
     _warn_if_single(found, size, lambda: f"{np.median(KDTree(places).query(places[:1000], k=2)[0][:, 1]):.3g}")
     return found
 
@@ -82,7 +82,8 @@ def _of_dimensions(given: Any, size: Any) -> Any:
     places: list[Array] = as_input_error(lambda: [np.asarray(given[name], dtype=np.float64) for name in size])
     along = [_cells(each[:, None], [length]) for each, length in zip(places, size.values(), strict=True)]
     grids = np.meshgrid(*(each[:, 0] for each in along), indexing="ij")
-    found = _numbers(np.column_stack([grid.ravel() for grid in grids])).reshape(grids[0].shape)
+    cells = np.column_stack([grid.ravel() for grid in grids])
+    found = np.unique(cells, axis=0, return_inverse=True)[1].reshape(grids[0].shape)
     steps = {name: np.ptp(each) / max(1, len(each) - 1) for name, each in zip(size, places, strict=True)}
     told = " and ".join(f"{step:.3g} along {name!r}" for name, step in steps.items())
     _warn_if_single(found.ravel(), dict(size), lambda: told)
@@ -98,11 +99,6 @@ def _cells(places: Array, size: Any) -> Array:
     if found.max(initial=0.0) >= 2.0**53:
         raise InputError(f"size={size!r} is too small for coordinates so far apart: there are too many blocks.")
     return found.astype(np.int64)
-
-
-def _numbers(cells: Array) -> Array:
-    found: Array = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
-    return found
 
 
 def _warn_if_single(groups: Array, size: Any, steps: Callable[[], str]) -> None:

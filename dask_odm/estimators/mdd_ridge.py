@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,8 +24,8 @@ from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, with_parameters
-from dask_odm.learning.training.family import Family, OnlyRecipe
+from dask_odm.learning.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Registered, parameter, with_parameters
+from dask_odm.learning.training.family import OnlyRecipe
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.papers.mdd.kept_moments import KeptMoments
@@ -51,25 +51,16 @@ class ShardRegressor(StoreRegressor):
         Compute the leave-one-out error also if there is one ``lam``. This takes one more pass.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"loo"}), "array-like"],
-        "discrepancy": [Interval(Real, 0.0, None, closed="left")],
-        "mode": [StrOptions({DISCREPANCY, CONSENSUS})],
-        "n_partitions": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "loo": ["boolean"],
-    }
     _saved: ClassVar[tuple[str, ...]] = ("gap_", "contraction_", "lam_", "loo_score_", "loo_errors_")
-    _targets: ClassVar[RealTargets] = RealTargets(several=True)
+    _targets = RealTargets(several=True)
 
     _: KW_ONLY
-    lam: Any = 1e-3
-    discrepancy: float = 0.0
-    mode: str = DISCREPANCY
-    n_partitions: int = 1
-    tol: float = 1e-10
-    max_iter: int = 10_000
+    lam: Any = parameter(1e-3, POSITIVE, StrOptions({"loo"}), "array-like")
+    discrepancy: float = parameter(0.0, NOT_NEGATIVE)
+    mode: str = parameter(DISCREPANCY, StrOptions({DISCREPANCY, CONSENSUS}))
+    n_partitions: int = parameter(1, COUNT)
+    tol: float = parameter(1e-10, Interval(Real, 0.0, 1.0, closed="neither"))
+    max_iter: int = parameter(10_000, COUNT)
     loo: bool = False
 
 
@@ -155,8 +146,7 @@ class MDDRidge(ShardRegressor):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"fit_intercept": ["boolean"]}
-    _family: ClassVar[Family[Any]] = OnlyRecipe(MOMENTS)
+    _family = OnlyRecipe(MOMENTS)
     _saved: ClassVar[tuple[str, ...]] = ("moments_", "moments_layout_")
 
     lam: Any = 1e-3
@@ -311,16 +301,12 @@ class MDDKernelRidge(GammaParameters, ShardRegressor):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS), callable],
-        "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
-    }
-    _family: ClassVar[Family[Any]] = KernelRidgeFamily()
+    _family = KernelRidgeFamily()
     _saved: ClassVar[tuple[str, ...]] = ("support_",)
 
-    kernel: str | Callable[[Array, Array], Array] = "rbf"
+    kernel: str | Callable[[Array, Array], Array] = parameter("rbf", Registered(KERNELS), callable)
     _: KW_ONLY
-    n_landmarks: int | None = None
+    n_landmarks: int | None = parameter(None, COUNT, None)
     tol: float = 1e-6
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:

@@ -13,8 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.estimators.inputs.checks import check_senders
 from dask_odm.estimators.mixins import StoreClassifier
-from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.training.family import Family
+from dask_odm.learning.parameters import COUNT, NOT_NEGATIVE, POSITIVE, parameter, with_parameters
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.mixing.online_passes import LOCALS
 from dask_odm.papers.mixing.recipe import MixingFamily, MixingFit
@@ -114,35 +113,21 @@ class MixingClassifier(StoreClassifier):
     (True, True)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "local": [StrOptions(set(LOCALS))],
-        "mixing": [StrOptions({"beta", "kl"})],
-        "beta": [Interval(Real, 0.0, None, closed="left"), None],
-        "kappa": [Interval(Real, 0.0, None, closed="left"), None],
-        "n_shards": [Interval(Integral, 2, None, closed="left"), None],
-        "shard_feature": [str, Interval(Integral, 0, None, closed="left"), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "C": [Interval(Real, 0.0, None, closed="neither")],
-        "lam": [Interval(Real, 0.0, None, closed="neither")],
-        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
-        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "fit_intercept": ["boolean"],
-    }
-    _family: ClassVar[Family[Any]] = MixingFamily()
+    _family = MixingFamily()
     _saved: ClassVar[tuple[str, ...]] = ("shards_", "shard_weights_", "shard_errors_", "suspects_")
 
-    local: str = "pa"
+    local: str = parameter("pa", StrOptions(set(LOCALS)))
     _: KW_ONLY
-    mixing: str = "beta"
-    beta: float | None = None
-    kappa: float | None = None
-    n_shards: int | None = None
-    shard_feature: str | int | None = None
-    max_iter: int = 50
-    C: float = 1.0
-    lam: float = 1e3
-    upsilon: float = 0.2
-    theta: float = 0.2
+    mixing: str = parameter("beta", StrOptions({"beta", "kl"}))
+    beta: float | None = parameter(None, NOT_NEGATIVE, None)
+    kappa: float | None = parameter(None, NOT_NEGATIVE, None)
+    n_shards: int | None = parameter(None, Interval(Integral, 2, None, closed="left"), None)
+    shard_feature: str | int | None = parameter(None, str, Interval(Integral, 0, None, closed="left"), None)
+    max_iter: int = parameter(50, COUNT)
+    C: float = parameter(1.0, POSITIVE)
+    lam: float = parameter(1e3, POSITIVE)
+    upsilon: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="both"))
+    theta: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="left"))
     fit_intercept: bool = True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, shard: Any = None) -> Self:

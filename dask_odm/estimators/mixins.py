@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.readers.labels import labels_of
+from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
@@ -22,11 +23,11 @@ from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, input_errors, label_matrix
 from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
-from dask_odm.estimators.inputs.resolving import kind_of
-from dask_odm.estimators.lazy_values import map_blocks
+from dask_odm.estimators.inputs.resolving import like_input
+from dask_odm.estimators.prediction import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.methods.left_out import is_right
-from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, listed, require_common
+from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
 from dask_odm.models.predict import ScoreQuery, label_block, labels_block
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
@@ -101,7 +102,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if cube is not None:
             return self._map_of_classes(cube, decode)
         labels = self._labels(self._resolve(X))
-        return kind_of(X, None, self).like(X, labels, "y", self, self.classes_ if self._has_labels else None)
+        return like_input(X, labels, "y", self, self.classes_ if self._has_labels else None)
 
     def _map_of_classes(self, cube: Any, decode: bool | None) -> Any:
         """Return the predicted classes of a cube, as codes or as they are."""
@@ -109,12 +110,14 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
         if self._has_labels:
             format_ = AnswerFormat(np.dtype(np.int8), -1, len(self.classes_))
-            return self._mapped(cube, format_, "prediction", labels_block, np.int8, classes=self._class_coordinate)
+            then = partial(labels_block, dtype=np.int8)
+            return self._mapped(cube, format_, "prediction", then, self._class_coordinate)
         codes = self._codes
         if decode or (decode is None and len(cube.dimensions) == 1 and not np.array_equal(codes.values, self.classes_)):
             codes = None
         values, fill = decoded(self.classes_) if codes is None else (codes.values, codes.fill)
-        found = self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
+        then = partial(label_block, classes=values)
+        found = self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", then)
         return found if codes is None else found.assign_attrs(codes.attributes)
 
     @property
@@ -202,8 +205,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
         if self._has_labels:
-            return map_blocks("label", labels_block, scores, np.int64, columns=len(names))
-        return map_blocks("label", label_block, scores, names.dtype, names)
+            return map_blocks("label", labels_block, scores, np.int64, len(names))
+        return map_blocks("label", partial(label_block, classes=names), scores, names.dtype)
 
     def _count_part(self, resolved: Resolved) -> RightCount:
         """Return what `count_right` does of one part of the rows, whose predictions can be had at once."""
@@ -215,14 +218,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if isinstance(resolved, Given):
             return _count_in_memory(predicted, y, weight, classes)
         counts = predicted.map_blocks(
-            count_block,
-            *[each for each in (y, weight) if each is not None],
-            classes=classes,
-            chunks=(1,),
-            dtype=object,
-            meta=np.empty(0, object),
-            token="score",
-        )
+            count_block, *[each for each in (y, weight) if each is not None], classes=classes, chunks=(1,),
+            dtype=object, meta=np.empty(0, object), token="score",
+        )  # fmt: skip
         return reduce(add, computed(counts)[0])
 
     def _count_store(self, store: Store) -> tuple[float, float]:

@@ -10,18 +10,14 @@ from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from dask_odm.errors import InputError
-from dask_odm.estimators.fit_settings import settings_of
-from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.odm_estimator import ODMEstimator, settings_of
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import MachineParameters
-from dask_odm.estimators.target_kinds import Classes, TargetKind
+from dask_odm.estimators.target_kinds import Classes
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
-from dask_odm.learning.training.family import Family
+from dask_odm.learning.parameters import Registered, parameter, solver_word, with_parameters
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import ODMFamily, learns_several
@@ -91,14 +87,9 @@ class ODMClassifier(MachineParameters, ODMEstimator):
     True
     """
 
-    _family: ClassVar[Family[Any]] = ODMFamily()
-    _targets: ClassVar[TargetKind] = Classes(several=True)
-    _solvers: ClassVar[SolverClasses] = tuple(solver_class(name) for name in ODM_SOLVERS)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS, "precomputed"), callable],
-        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
-        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-    }
+    _family = ODMFamily()
+    _targets = Classes(several=True)
+    _solvers = tuple(solver_class(name) for name in ODM_SOLVERS)
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/coming_from.md has the others).",
@@ -106,10 +97,10 @@ class ODMClassifier(MachineParameters, ODMEstimator):
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
 
-    kernel: str | Callable[[Array, Array], Array] = "rbf"
+    kernel: str | Callable[[Array, Array], Array] = parameter("rbf", Registered(KERNELS, "precomputed"), callable)
     _: KW_ONLY
-    upsilon: float = 0.2
-    theta: float = 0.2
+    upsilon: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="both"))
+    theta: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="left"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -136,13 +127,7 @@ class ODMClassifier(MachineParameters, ODMEstimator):
         InputError
             A solver other than "newton" or "auto", or a kernel other than "linear"; an invalid λ; or as `fit`.
         """
-        try:
-            values: Array = np.asarray(lams, dtype=np.float64).reshape(len(lams))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.") from error
-        if not len(values) or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "newton"):
-            raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
-        return self._path(X, y, sample_weight, "lam", values.tolist())
+        return self._path(X, y, sample_weight, "lam", lams, "newton")
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return settings_of(self, ODMFit, run, more)

@@ -8,26 +8,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Real
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.targets import RealValues
 from dask_odm.errors import InputError
-from dask_odm.estimators.fit_settings import settings_of
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.estimators.odm_estimator import settings_of
 from dask_odm.estimators.scoring import LeftOutScores
 from dask_odm.estimators.shared_parameters import MachineParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Attributes, joined, joined_attributes, runs_of
-from dask_odm.learning.parameters import Registered, SolverClasses, solver_word, with_parameters
+from dask_odm.learning.parameters import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Registered,
+    parameter,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.problem.losses import ODMSettings, ResidualLoss, ResidualSettings, RowLosses
-from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
@@ -36,8 +42,7 @@ from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import ODMFamily, learns_several
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
-from dask_odm.models.intervals import MACHINES, ends, spread_ends, spread_sizes
-from dask_odm.models.sets import conformity_table, thresholds_of
+from dask_odm.models.sets import MACHINES, conformity_table, ends, spread_ends, spread_sizes, thresholds_of
 from dask_odm.typing import Array
 
 # υ of the expectiles beside the prediction: so many times its own, and a part. 9 covers no better, 2 is noisier.
@@ -168,20 +173,15 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
         even noise, such intervals are a tenth to a quarter wider than plain ones.
     """
 
-    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton, Cells)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "upsilon": [Interval(Real, 0.0, None, closed="neither")],
-        "theta": [Interval(Real, 0.0, None, closed="left")],
-        "noise": [StrOptions({"even", "uneven"})],
-    }
+    _solvers = (Exact, Landmark, Newton, Cells)
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_prediction_",)
-    scored_by: ClassVar[str] = "r2"
-    _left_out: ClassVar[str] = "loo_prediction_"
+    scored_by = "r2"
+    _left_out = "loo_prediction_"
 
     _: KW_ONLY
-    upsilon: float = 1.0
-    theta: float = 0.0
-    noise: str = "even"
+    upsilon: float = parameter(1.0, POSITIVE)
+    theta: float = parameter(0.0, NOT_NEGATIVE)
+    noise: str = parameter("even", StrOptions({"even", "uneven"}))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -219,22 +219,23 @@ class RegressionEstimator(LeftOutScores, StoreRegressor):
         check_is_fitted(self)
         if not hasattr(self, "conformity_"):
             raise InputError("predict_interval needs left-out residuals: fit with loo=True (--loo).")
-        giver, then, size = self._of_intervals(coverage)
+        giver, then = self._of_intervals(coverage)
         if self._model.outputs > 1:
             values = None if self._cube_to_predict(X) is not None else self._values(self._resolve(X))
             if not isinstance(values, np.ndarray):
                 raise InputError("intervals of several targets are for rows in memory: pass arrays, or parts of X.")
-            return then(values, size)
-        found = self._answered(X, "interval", then, size, columns=2, giver=giver)
+            return then(values)
+        found = self._answered(X, "interval", then, columns=2, giver=giver)
         return found.rename(target="end").assign_coords(end=["low", "high"]) if is_xarray(found) else found
 
-    def _of_intervals(self, coverage: float) -> tuple[Self, Callable[..., Array], Any]:
-        """Return whose values intervals are made of, all machines' of a spread model, by what, and of which sizes."""
+    def _of_intervals(self, coverage: float) -> tuple[Self, Callable[[Array], Array]]:
+        """Return whose values intervals are made of, all machines' of a spread model, and by what."""
         several = self._model.outputs > 1
         sizes = -thresholds_of(self.conformity_, coverage, by_class=several)
-        size = sizes if several else float(sizes[0])
-        spread = self._model.spread
-        return (self._changed("spread", spread=False), spread_ends, size) if spread else (self, ends, size)
+        size: Any = sizes if several else float(sizes[0])
+        if self._model.spread:
+            return self._changed("spread", spread=False), partial(spread_ends, size=size)
+        return self, partial(ends, size=size)
 
 
 @with_parameters
@@ -288,13 +289,10 @@ class ODMRegressor(MachineParameters, RegressionEstimator):
     True
     """
 
-    _family: ClassVar[Family[Any]] = RegressionFamily()
-    _targets: ClassVar[RealTargets] = RealTargets(several=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Registered(KERNELS)],
-    }
+    _family = RegressionFamily()
+    _targets = RealTargets(several=True)
 
-    kernel: str = "rbf"
+    kernel: str = parameter("rbf", Registered(KERNELS))
     _: KW_ONLY
 
     def _settings(self, run: FitRun, **more: Any) -> RegressionFit:

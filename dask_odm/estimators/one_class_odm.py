@@ -18,12 +18,13 @@ from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
 from dask_odm.estimators.shared_parameters import GammaParameters, NewtonParameters
-from dask_odm.estimators.target_kinds import NormalRows, TargetKind
+from dask_odm.estimators.target_kinds import NormalRows
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
+    POSITIVE,
     Registered,
-    SolverClasses,
     SolverObject,
+    parameter,
     solver_object,
     solver_word,
     with_parameters,
@@ -149,17 +150,9 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
     True
     """
 
-    _family: ClassVar[Family[Any]] = OneClassFamily()
-    _targets: ClassVar[TargetKind] = NormalRows()
-    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "nu": [Interval(Real, 0.0, 1.0, closed="neither")],
-        "kernel": [Registered(KERNELS)],
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
-        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
-        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "scale": [Registered(SCALINGS, "auto"), None],
-    }
+    _family = OneClassFamily()
+    _targets = NormalRows()
+    _solvers = (Exact, Landmark, Newton)
     _saved: ClassVar[tuple[str, ...]] = (
         "lam_", "scale_", "offset_", "dual_gap_", "support_", "dual_coef_", "loo_parameters_"
     )  # fmt: skip
@@ -167,14 +160,14 @@ class OneClassODM(OutlierMixin, GammaParameters, NewtonParameters, StoreClassifi
     fit_intercept: ClassVar[bool] = False  # a constant feature would bring all scores near 1, far from rows, too
     loo: ClassVar[bool] = True
 
-    nu: float = 0.1
+    nu: float = parameter(0.1, Interval(Real, 0.0, 1.0, closed="neither"))
     _: KW_ONLY
-    kernel: str = "rbf"
-    lam: float | str = "auto"
-    upsilon: float = 0.2
-    theta: float = 0.2
+    kernel: str = parameter("rbf", Registered(KERNELS))
+    lam: float | str = parameter("auto", POSITIVE, StrOptions({"auto"}))
+    upsilon: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="both"))
+    theta: float = parameter(0.2, Interval(Real, 0.0, 1.0, closed="left"))
     solver: str | SolverObject = "auto"
-    scale: str | None = "auto"
+    scale: str | None = parameter("auto", Registered(SCALINGS, "auto"), None)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn what normal rows look like.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -11,26 +11,38 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from dask.base import tokenize
 from dask.delayed import delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
+from dask_odm.data.store.store import Store
 from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import FEW_TASKS, spread_task
+from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows
-from dask_odm.estimators.inputs.resolving import kind_of, resolve
-from dask_odm.estimators.lazy_values import lazy_values, map_blocks
+from dask_odm.estimators.inputs.resolving import cube_of_input, like_input, resolve
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.models.model import Model
-from dask_odm.models.predict import ModelFile, answers_of_rows, finite_values
+from dask_odm.models.predict import (
+    ModelFile,
+    answers_of_rows,
+    chunk_runs,
+    finite_values,
+    values_of_chunks,
+    values_of_rows,
+)  # fmt: skip
 from dask_odm.typing import Array
 
+Then = Callable[[Array], Array] | None  # what makes answers of a model's values; tasks carry it
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
 
 
@@ -50,18 +62,10 @@ class Predictor(RunParameters):
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
-        return kind_of(X, None, self).cube(X, self)
+        return cube_of_input(X, self)
 
-    def _mapped(
-        self,
-        cube: Any,
-        answers: AnswerFormat,
-        name: str,
-        then: Callable[..., Array] | None = None,
-        *more: Any,
-        classes: Any = None,
-    ) -> Any:
-        """Return the model's values of a cube, or what ``then(values, *more)`` makes of them, as a DataArray.
+    def _mapped(self, cube: Any, answers: AnswerFormat, name: str, then: Then = None, classes: Any = None) -> Any:
+        """Return the model's values of a cube, or what ``then(values)`` makes of them, as a DataArray.
 
         Several answers a row have a last dimension, "class" with the coordinate ``classes``, else "target". Raises
         MemoryLimitError if a block of a lazy cube does not fit a worker's memory.
@@ -77,22 +81,14 @@ class Predictor(RunParameters):
                 require_blocks(cube, partial(map_bytes, cube, answers), Cluster.current(self.memory_limit))
             model = delayed(self._for_tasks(), name=f"model-{self._token}", traverse=False)
             threads = 1
-        arguments = (model, threads, then, *more)
         columns = ("target" if classes is None else "class", classes)
-        return mapped(cube, answers_of_rows, arguments, answers, name, columns)
+        return mapped(cube, answers_of_rows, (model, threads, then), answers, name, columns)
 
     def _answered(
-        self,
-        X: Any,
-        name: str,
-        then: Callable[..., Array] | None = None,
-        *more: Any,
-        dtype: Any = None,
-        columns: int | None = None,
-        of_map: str = "",
-        giver: Predictor | None = None,
-    ) -> Any:
-        """Return the model's values of all rows, or what ``then(values, *more)`` makes of them, in the form of ``X``.
+        self, X: Any, name: str, then: Then = None, *, dtype: Any = None, columns: int | None = None,
+        of_map: str = "", giver: Predictor | None = None,
+    ) -> Any:  # fmt: skip
+        """Return the model's values of all rows, or what ``then(values)`` makes of them, in the form of ``X``.
 
         Answers are of a ``dtype``, by default that of the values, and so is the number of their ``columns``, 0 for one
         answer a row. A map may have another name, ``of_map``, and has NaN or False where a cube misses a feature. The
@@ -107,11 +103,11 @@ class Predictor(RunParameters):
             fill = False if dtype is bool else np.nan
             answers = AnswerFormat(np.dtype(dtype or self._model.value_type(cube.dtype)), fill, columns)
             coordinate = None if classes is None else self._class_coordinate
-            return giver._mapped(cube, answers, of_map or name, then, *more, classes=coordinate)
+            return giver._mapped(cube, answers, of_map or name, then, coordinate)
         found = giver._values(giver._resolve(X))
         if then is not None:
-            found = map_blocks(name, then, found, dtype or found.dtype, *more, columns=columns)
-        return kind_of(X, None, self).like(X, found, name, self, classes if columns else None)
+            found = map_blocks(name, then, found, dtype or found.dtype, columns)
+        return like_input(X, found, name, self, classes if columns else None)
 
     def _changed(self, mark: str, **changes: Any) -> Self:
         """Return this estimator with changes of its model, which ``mark`` them in names of tasks."""
@@ -161,3 +157,51 @@ class Predictor(RunParameters):
             save_estimator(self, path, overwrite=False)
             self._file = ModelFile.of(read_record(path, "model"))
         return self._file
+
+
+def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, own: Model, token: str) -> Any:
+    """Return the values of the model ``own``, (n,) or (n, outputs), of the rows of a store or of dask arrays.
+
+    ``model`` is what tasks carry of it, and ``token`` identifies it.
+    """
+    outputs = own.outputs
+    columns = outputs if outputs > 1 else 0
+    held = delayed(model, name=f"model-{token}", traverse=False)
+    if isinstance(source, Store):
+        runs = chunk_runs(source, outputs, Cluster.present().slots, FEW_TASKS)
+        sizes = tuple(source.chunk_slice(run[-1]).stop - source.chunk_slice(run[0]).start for run in runs)
+        name = f"predict-{tokenize(source.token, token, len(runs))}"
+        if isinstance(model, ModelFile) or len(runs) * model.nbytes <= SENT_BYTES:
+            tasks: list[Any] = [(values_of_chunks, model, source, run) for run in runs]
+            return _array(name, tasks, sizes, columns, own.value_type(source.dtype))
+        last = (0,) * (columns > 0)
+        tasks = [spread_task((name, i, *last), values_of_chunks, held.key, source, run) for i, run in enumerate(runs)]
+        return _array(name, tasks, sizes, columns, own.value_type(source.dtype), held)
+    dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    X = source.X.astype(dtype)
+    tasks = [(values_of_rows, held.key, (X.name, i, 0)) for i in range(X.numblocks[0])]
+    return _array(f"predict-{tokenize(X.name, token)}", tasks, X.chunks[0], columns, own.value_type(dtype), X, held)
+
+
+def map_blocks(name: str, function: Callable[[Array], Array], values: Any, dtype: Any, columns: int = 0) -> Any:
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` if not 0.
+
+    A dashboard shows the tasks by ``name``. Values in memory are answered at once.
+    """
+    if isinstance(values, np.ndarray):
+        return function(values)
+    last = (0,) * (values.ndim - 1)
+    tasks = [(function, (values.name, i, *last)) for i in range(values.numblocks[0])]
+    name = f"{name}-{tokenize(function, values.name)}"
+    return _array(name, tasks, values.chunks[0], columns, dtype, values)
+
+
+def _array(name: str, tasks: Sequence[Any], sizes: Any, columns: int, dtype: Any, *dependencies: Any) -> Any:
+    """Return the dask array whose block ``i`` of rows task ``i`` makes."""
+    import dask.array as da
+
+    last = (0,) * (columns > 0)
+    graph: dict[Any, Any] = {(name, i, *last): task for i, task in enumerate(tasks)}
+    chunks = (sizes, (columns,)) if columns else (sizes,)
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
+    return da.Array(layers, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

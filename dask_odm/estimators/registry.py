@@ -29,11 +29,11 @@ def register(name: str, module: str, word: str) -> None:
 
 
 register("ODMClassifier", "dask_odm.estimators.odm_classifier", "odm")
-register("ODMClassifierCV", "dask_odm.estimators.odm_classifier_cv", "odm-cv")
+register("ODMClassifierCV", "dask_odm.estimators.odm_searches", "odm-cv")
 register("SaddleSVC", "dask_odm.estimators.saddle_svc", "saddle")
 register("OneClassODM", "dask_odm.estimators.one_class_odm", "one-class")
 register("ODMRegressor", "dask_odm.estimators.odm_regressor", "regressor")
-register("ODMRegressorCV", "dask_odm.estimators.odm_regressor_cv", "regressor-cv")
+register("ODMRegressorCV", "dask_odm.estimators.odm_searches", "regressor-cv")
 register("MDDRidge", "dask_odm.estimators.mdd_ridge", "mdd-ridge")
 register("MDDKernelRidge", "dask_odm.estimators.mdd_ridge", "mdd-kernel-ridge")
 register("MixingClassifier", "dask_odm.estimators.mixing_classifier", "mixing")

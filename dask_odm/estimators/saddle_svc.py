@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_word, with_parameters
-from dask_odm.learning.training.family import Family
+from dask_odm.learning.parameters import (
+    COUNT,
+    Registered,
+    SolverObject,
+    parameter,
+    with_parameters,
+)
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.saddle.recipes import HullFamily
 from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
@@ -102,31 +106,22 @@ class SaddleSVC(GammaParameters, StoreClassifier):
     True
     """
 
-    _family: ClassVar[Family[Any]] = HullFamily()
-    _solvers: ClassVar[SolverClasses] = HULL_SOLVERS
+    _family = HullFamily()
+    _solvers = HULL_SOLVERS
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
-        "kernel": [Registered(KERNELS)],
-        "offset": [StrOptions({"kkt", "midpoint"})],
-        "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "multi_class": [StrOptions({"ovr", "ovo"})],
-    }
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "margin_", "nu_", "support_", "dual_coef_")
 
-    alpha: float | None = 0.85
+    alpha: float | None = parameter(0.85, Interval(Real, 0.0, 1.0, closed="right"), None)
     _: KW_ONLY
-    kernel: str = "linear"
+    kernel: str = parameter("linear", Registered(KERNELS))
     solver: str | SolverObject = "auto"
-    offset: str = "kkt"
-    tol: float = 1e-3
-    max_iter: int = 10_000
-    class_weight: dict[Any, float] | str | None = None
-    multi_class: str = "ovo"
+    offset: str = parameter("kkt", StrOptions({"kkt", "midpoint"}))
+    tol: float = parameter(1e-3, Interval(Real, 0.0, 1.0, closed="neither"))
+    max_iter: int = parameter(10_000, COUNT)
+    class_weight: dict[Any, float] | str | None = parameter(None, StrOptions({"balanced"}), dict, None)
+    multi_class: str = parameter("ovo", StrOptions({"ovr", "ovo"}))
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every alpha of ``alphas``, each starting from the solution for the next larger alpha.
@@ -148,15 +143,7 @@ class SaddleSVC(GammaParameters, StoreClassifier):
         InputError
             A solver other than "mnp" or "auto", or a kernel other than "linear"; an invalid alpha; or as `fit`.
         """
-        try:
-            values = [None if alpha is None else float(alpha) for alpha in alphas]
-        except (TypeError, ValueError) as error:
-            raise InputError(f"alphas must be a sequence of numbers or None. Got {alphas!r} instead.") from error
-        if not values or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
-            raise InputError(
-                "alpha_path takes one alpha at least, and needs kernel='linear' with solver='mnp' or 'auto'."
-            )
-        return self._path(X, y, sample_weight, "alpha", values)
+        return self._path(X, y, sample_weight, "alpha", alphas, "mnp")
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:
         return SaddleFit.of(self, run, more.get("alphas", ()))

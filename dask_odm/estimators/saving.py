@@ -207,30 +207,17 @@ _FIGURE = real(finite=False)
 _HISTORY = mapping({"seconds": _FIGURE}, {"gap": _FIGURE, "objective": _FIGURE}, rest=scalar)
 _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "support_": ("i", 1),
-    "dual_coef_": ("f", 2),
-    "shard_weights_": ("f", 2),
-    "shard_errors_": ("f", 1),
-    "probability_link_": ("f", 2),
-    "conformity_": ("f", 2),
-    "loo_group_scores_": ("f", 1),
-    "feature_importances_": ("f", 1),
-    "moments_": ("f", 2),
+    **dict.fromkeys(("shard_errors_", "loo_group_scores_", "feature_importances_"), ("f", 1)),
+    **dict.fromkeys(("dual_coef_", "shard_weights_", "probability_link_", "conformity_", "moments_"), ("f", 2)),
 }
 _FITTED: dict[str, Check] = {
-    "lam_": real(above=0.0),
-    "gamma_": real(above=0.0),
-    "scale_": scalar,
-    "multilabel_": scalar,
-    "dual_gap_": real(finite=False),
-    "n_iter_": whole(),
-    "threshold_": real(),
-    "calibration_rows_": whole(),
-    "offset_": real(),
-    "loo_score_": real(finite=False),
-    "loo_parameters_": real(finite=False),
+    **dict.fromkeys(("lam_", "gamma_"), real(above=0.0)),
+    **dict.fromkeys(("threshold_", "offset_"), real()),
+    **dict.fromkeys(("dual_gap_", "loo_score_", "loo_parameters_"), _FIGURE),
+    **dict.fromkeys(("n_iter_", "calibration_rows_"), whole()),
+    **dict.fromkeys(("scale_", "multilabel_"), scalar),
+    **dict.fromkeys(("shards_", "suspects_"), each(scalar)),
     "history_": each(_HISTORY),
-    "shards_": each(scalar),
-    "suspects_": each(scalar),
 }
 
 

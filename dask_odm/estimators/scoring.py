@@ -23,7 +23,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.shared_parameters import KernelParameters, NewtonParameters
-from dask_odm.learning.parameters import Registered, with_parameters
+from dask_odm.learning.parameters import Registered, parameter, with_parameters
 from dask_odm.methods.left_out import LEFT_OUT_ROWS
 from dask_odm.models.model import class_scores
 from dask_odm.models.predict import label_block, labels_block
@@ -34,6 +34,7 @@ from dask_odm.typing import Array
 Scorer = Callable[..., float]  # of an estimator, its rows, their labels and perhaps their weights
 
 
+@dataclass(eq=False)
 class KnownValues(ClassifierMixin, BaseEstimator):
     """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
 
@@ -41,13 +42,14 @@ class KnownValues(ClassifierMixin, BaseEstimator):
     columns of the values.
     """
 
-    def __init__(self, values: Array, scoring: Scoring, link: Callable[[], Array], labels: bool) -> None:
-        self.values = values
-        self.scoring = scoring
-        self.link = link
-        self.labels = labels
+    values: Array
+    scoring: Scoring
+    link: Callable[[], Array]
+    labels: bool
+
+    def __post_init__(self) -> None:
         # of labels as scikit-learn's `MultiOutputClassifier` has them
-        self.classes_ = [np.arange(2)] * values.shape[1] if labels else scoring.classes
+        self.classes_ = [np.arange(2)] * self.values.shape[1] if self.labels else self.scoring.classes
 
     def decision_function(self, X: Any) -> Array:
         """Return the decision values of rows."""
@@ -63,12 +65,9 @@ class KnownValues(ClassifierMixin, BaseEstimator):
         """Return the probabilities of rows, (n, classes)."""
         if self.scoring.pairs:
             return coupled(self.values[X], self.link(), self.scoring.pairs)
-        more = self.link(), self.scoring.threshold
-        if self.labels:
-            return of_labels(self.values[X], *more)
-        if self.scoring.lacking:
-            return answers_of_all(self.values[X], probabilities, self.scoring.lacking, 0.0, True, *more)
-        return probabilities(self.values[X], *more)
+        found = partial(of_labels if self.labels else probabilities, link=self.link(), threshold=self.scoring.threshold)
+        lacking = self.scoring.lacking
+        return answers_of_all(self.values[X], found, lacking, 0.0, True) if lacking else found(self.values[X])
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +115,11 @@ class Scoring:
         return _scores(self.scorers, known, codes if labels else self.classes[codes], weight, needs)
 
 
+@dataclass(eq=False)
 class KnownNumbers(RegressorMixin, BaseEstimator):
     """A regressor of the rows whose predicted ``values`` (n,) or (n, targets) it has; for X it takes their numbers."""
 
-    def __init__(self, values: Array) -> None:
-        self.values = values
+    values: Array
 
     def predict(self, X: Any) -> Array:
         """Return the predictions of rows."""
@@ -201,11 +200,6 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         machines, the largest number.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "loo": ["boolean"],
-        "fit_intercept": ["boolean"],
-        "scale": [Registered(SCALINGS, "auto"), None],
-    }
     # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
     _saved: ClassVar[tuple[str, ...]] = (
@@ -219,7 +213,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
     loo: bool = False
     fit_intercept: bool = True
     solver: Any = "auto"
-    scale: str | None = "auto"
+    scale: str | None = parameter("auto", Registered(SCALINGS, "auto"), None)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from rows, and labels or targets; a search finds settings first, and learns with the best of them.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY
 from functools import cache, lru_cache
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
@@ -16,10 +16,14 @@ from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.errors import InputError
 from dask_odm.learning.parameters import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
     Registered,
     SolverClasses,
     SolverObject,
     moved_parameters,
+    parameter,
     with_object,
     with_parameters,
 )
@@ -54,15 +58,6 @@ class RunParameters(BaseEstimator):
         take longer than five seconds.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "scale": [Registered(SCALINGS), None],
-        "dtype": [StrOptions({"float32", "float64"}), None],
-        "random_state": ["random_state"],
-        "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
-        "checkpoint": [str, os.PathLike, None],
-        "resume": ["boolean"],
-        "callbacks": [list, tuple, None],
-    }
     _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
     _instead: ClassVar[dict[str, str]] = {
         "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch).",
@@ -70,13 +65,13 @@ class RunParameters(BaseEstimator):
     }
 
     _: KW_ONLY
-    scale: str | None = None
-    dtype: str | None = None
-    random_state: Any = None
-    memory_limit: int | str | None = None
-    checkpoint: str | None = None
+    scale: str | None = parameter(None, Registered(SCALINGS), None)
+    dtype: str | None = parameter(None, StrOptions({"float32", "float64"}), None)
+    random_state: Any = parameter(None, "random_state")
+    memory_limit: int | str | None = parameter(None, COUNT, str, None)
+    checkpoint: str | None = parameter(None, str, os.PathLike, None)
     resume: bool = False
-    callbacks: list[Callable[[Any], object]] | None = None
+    callbacks: list[Callable[[Any], object]] | None = parameter(None, list, tuple, None)
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
         """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
@@ -164,14 +159,9 @@ class KernelParameters:
         Constant of the "poly" kernel.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
-        "coef0": [Interval(Real, 0.0, None, closed="left")],
-    }
-
     _: KW_ONLY
-    degree: int = 3
-    coef0: float = 1.0
+    degree: int = parameter(3, Interval(Integral, 1, MAX_DEGREE, closed="both"))
+    coef0: float = parameter(1.0, NOT_NEGATIVE)
 
 
 @with_parameters
@@ -186,14 +176,9 @@ class NewtonParameters:
         Maximum number of Newton steps.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "tol": [Interval(Real, 0.0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-    }
-
     _: KW_ONLY
-    tol: float = 1e-3
-    max_iter: int = 200
+    tol: float = parameter(1e-3, POSITIVE)
+    max_iter: int = parameter(200, COUNT)
 
 
 @with_parameters
@@ -207,12 +192,8 @@ class GammaParameters(KernelParameters):
         ``"auto"`` is 1 / n_features.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-    }
-
     _: KW_ONLY
-    gamma: float | str = "scale"
+    gamma: float | str = parameter("scale", StrOptions({"scale", "auto"}), POSITIVE)
 
 
 @with_parameters
@@ -241,14 +222,9 @@ class MachineParameters(GammaParameters):
         values. They sum to 1, and columns with the same information share theirs.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
-        "warm_start": ["boolean"],
-        "metric": [StrOptions({"diagonal", "full"}), Metric, None],
-    }
     _saved: ClassVar[tuple[str, ...]] = ("gamma_", "feature_importances_")
 
     _: KW_ONLY
-    lam: float | str = "auto"
+    lam: float | str = parameter("auto", POSITIVE, StrOptions({"auto"}))
     warm_start: bool = False
-    metric: str | Metric | None = None
+    metric: str | Metric | None = parameter(None, StrOptions({"diagonal", "full"}), Metric, None)

@@ -15,20 +15,7 @@ from sklearn.utils.validation import _check_y, column_or_1d
 from dask_odm.data.rows.targets import ManyClasses, OneClass, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import (
-    NOT_LABELS,
-    CheckedRows,
-    class_weights,
-    distinct,
-    has_columns,
-    input_errors,
-    label_matrix,
-    label_weights,
-    require_classes,
-    require_labels_of_classes,
-    require_text,
-    validated,
-)
+from dask_odm.estimators.inputs import checks
 from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
@@ -51,10 +38,10 @@ class TargetKind(ABC):
     several: bool = False  # whether y may have several columns
 
     @abstractmethod
-    def checked(self, estimator: Any, given: Given) -> CheckedRows:
+    def checked(self, estimator: Any, given: Given) -> checks.CheckedRows:
         """Check training rows in memory, and return them."""
 
-    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+    def in_memory(self, run: FitRun, rows: checks.CheckedRows) -> MemoryData:
         """Return the training data of checked rows in memory."""
         return MemoryData.of(run, rows.X, rows.y, rows.weight, rows.factors, of_labels=rows.of_labels)
 
@@ -93,27 +80,28 @@ class Classes(TargetKind):
 
     name = "classes"
 
-    @input_errors()
-    def checked(self, estimator: Any, given: Given) -> CheckedRows:
+    @checks.input_errors()
+    def checked(self, estimator: Any, given: Given) -> checks.CheckedRows:
         of_classes = getattr(estimator, "class_weight", None)
-        if self.several and has_columns(given.y):
-            X, y, weight, names = validated(estimator, given, label_matrix(given.y), multi_output=True)
+        if self.several and checks.has_columns(given.y):
+            X, y, weight, names = checks.validated(estimator, given, checks.label_matrix(given.y), multi_output=True)
             totals = np.stack([weight @ (y == sign) for sign in (-1.0, 1.0)], axis=1)
-            of_labels = label_weights(of_classes, totals)
-            return CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=of_labels)
-        X, y, weight, names = validated(estimator, given, given.y)
+            of_labels = checks.label_weights(of_classes, totals)
+            return checks.CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=of_labels)
+        X, y, weight, names = checks.validated(estimator, given, given.y)
         numbers = y.ndim == 1 and y.dtype.kind in "biu"
-        classes, codes = distinct(y) if numbers else (None, None)
+        classes, codes = checks.distinct(y) if numbers else (None, None)
         if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
-            require_labels_of_classes(y)
+            checks.require_labels_of_classes(y)
             classes, codes = np.unique(y, return_inverse=True)
         assert codes is not None
-        require_text(classes, codes, "y")
-        require_classes(classes)
+        checks.require_text(classes, codes, "y")
+        checks.require_classes(classes)
         totals = np.bincount(codes, weight, minlength=len(classes))
-        return CheckedRows(X, y, weight, names, classes, codes).with_weight(class_weights(of_classes, classes, totals))
+        factors = checks.class_weights(of_classes, classes, totals)
+        return checks.CheckedRows(X, y, weight, names, classes, codes).with_weight(factors)
 
-    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+    def in_memory(self, run: FitRun, rows: checks.CheckedRows) -> MemoryData:
         if rows.codes is None:
             return super().in_memory(run, rows)
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
@@ -126,14 +114,14 @@ class Classes(TargetKind):
         given = getattr(estimator, "class_weight", None)
         if store.targets:
             if not store.facts.labels:
-                raise InputError(NOT_LABELS)
+                raise InputError(checks.NOT_LABELS)
             totals = [store.of_target(i, as_label=True).class_weights_total() for i in range(store.targets)]
-            of_labels = label_weights(given, np.array(totals))
+            of_labels = checks.label_weights(given, np.array(totals))
             return StoredData(run, store, RealValues(0.5, 0.5), of_labels=of_labels)  # -1 and 1
         store.require_classes()
         classes = np.array(store.classes)
-        require_classes(classes)
-        factors = class_weights(given, classes, store.class_weights_total())
+        checks.require_classes(classes)
+        factors = checks.class_weights(given, classes, store.class_weights_total())
         weights = tuple(factor for factor in factors if factor > 0)
         targets = TwoClasses(weights) if len(weights) == 2 else ManyClasses(weights)
         return StoredData(run, store.of_classes(np.flatnonzero(factors)), targets)
@@ -147,16 +135,16 @@ class RealTargets(TargetKind):
 
     name = "real"
 
-    @input_errors()
-    def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        X, y, weight, names = validated(estimator, given, given.y, multi_output=self.several)
+    @checks.input_errors()
+    def checked(self, estimator: Any, given: Given) -> checks.CheckedRows:
+        X, y, weight, names = checks.validated(estimator, given, given.y, multi_output=self.several)
         if y.dtype.kind not in "biuf":
             raise InputError(f"y must be numbers, the targets of a regression. Got labels of type {y.dtype}.")
         if y.ndim != 2 or y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         # copied to be writable and contiguous, since loops would be compiled again for other arrays
         targets = _check_y(y, multi_output=self.several, y_numeric=True).astype(np.float64)
-        return CheckedRows(X, targets, weight, names)
+        return checks.CheckedRows(X, targets, weight, names)
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         self.require_few_targets(store)
@@ -184,11 +172,11 @@ class NormalRows(TargetKind):
     name = "classes"
     needs_labels = False
 
-    @input_errors()
-    def checked(self, estimator: Any, given: Given) -> CheckedRows:
-        X, _, weight, names = validated(estimator, given, None)
+    @checks.input_errors()
+    def checked(self, estimator: Any, given: Given) -> checks.CheckedRows:
+        X, _, weight, names = checks.validated(estimator, given, None)
         ones = np.ones(X.shape[0])
-        return CheckedRows(X, ones, weight, names, np.array(INSIDE), ones.astype(np.int32), factors=(1.0, 1.0))
+        return checks.CheckedRows(X, ones, weight, names, np.array(INSIDE), ones.astype(np.int32), factors=(1.0, 1.0))
 
     def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
         return StoredData(run, store, OneClass())

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import cleandoc, signature
-from numbers import Integral
+from numbers import Integral, Real
 from textwrap import fill
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -27,14 +27,24 @@ _SECTIONS = {
     for title in ("Parameters", "Attributes", "Returns", "Raises")
 }
 C = TypeVar("C")
-COUNT = [Interval(Integral, 1, None, closed="left")]  # the constraint of a number of things
-COUNT_OR_NONE = [*COUNT, None]
+T = TypeVar("T")
+# constraints of parameters
+COUNT = Interval(Integral, 1, None, closed="left")
+POSITIVE = Interval(Real, 0.0, None, closed="neither")
+NOT_NEGATIVE = Interval(Real, 0.0, None, closed="left")
+
+
+def parameter(default: T, *constraints: Any) -> T:
+    """Return the field of a parameter: its default, and the constraints by which scikit-learn checks its values."""
+    found: T = field(default=default, metadata={"constraints": list(constraints)})
+    return found
 
 
 @dataclass_transform(eq_default=False)
 def with_parameters(cls: type[C]) -> type[C]:
     """Make a class a dataclass of its parameters, for scikit-learn's `get_params` and `set_params`.
 
+    Each is a field, whose constraints `parameter` or the type bool tells, or a `_parameter_constraints` of the class.
     Parameters of a base are documented and constrained there, unless the class does it anew: its docstring gets their
     entries, and `_parameter_constraints` theirs. In the signature those of the class come first. Its docstring gets the
     entries of a base's attributes behind its own, and a `fit` of its own all entries of a base's `fit`. ``{…}`` in the
@@ -56,7 +66,7 @@ def with_parameters(cls: type[C]) -> type[C]:
     constraints: dict[str, list[Any]] = {"solver": [SolverOptions(solvers)]} if solvers else {}
     entries: dict[str, str] = {}
     for base in reversed(bases):
-        constraints |= vars(base).get("_parameter_constraints", {})
+        constraints |= _constraints(base)
         own = parameter_entries(vars(base).get("__doc__"))
         entries |= {name: _with_words(entry, constraints.get(name, ())) for name, entry in own.items()}
     made._parameter_constraints = {name: constraints[name] for name in names if name in constraints}
@@ -71,6 +81,15 @@ def with_parameters(cls: type[C]) -> type[C]:
             taken = signature(fit).parameters if title == "Parameters" else told
             fit.__doc__ = _with_entries(cleandoc(fit.__doc__), [told[name] for name in taken if name in told], title)
     return made
+
+
+def _constraints(base: type) -> dict[str, list[Any]]:
+    """Return the constraints of the fields of a class, and those that it has besides, as scikit-learn's have."""
+    fields = vars(base).get("__dataclass_fields__", {}).values()
+    own = [each for each in fields if each.name in base.__annotations__]
+    found = {each.name: ["boolean"] for each in own if each.type in (bool, "bool")}
+    found |= {each.name: each.metadata["constraints"] for each in own if each.metadata}
+    return found | vars(base).get("_parameter_constraints", {})
 
 
 def _told(docstrings: Iterable[str | None], title: str) -> dict[str, str]:

@@ -167,8 +167,7 @@ def is_right(values: Array, codes: Array) -> Array:
     """Return whether decision ``values`` (n,) or (n, k) predict the classes ``codes`` (n,), or all labels (n, k)."""
     of_signs = values.ndim == 1 or codes.ndim == 2  # of two classes, or of labels
     predicted = values > 0 if of_signs else np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
-    right: Array = (predicted == codes).reshape(len(codes), -1).all(axis=1)
-    return right
+    return (predicted == codes).reshape(len(codes), -1).all(axis=1)
 
 
 def warn_if_hopeful(parameters: float, rows: int) -> None:
@@ -182,48 +181,52 @@ def warn_if_hopeful(parameters: float, rows: int) -> None:
         )
 
 
-def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[str, Any]:
-    """Return the leave-one-out attributes of all machines, with one link for all of them.
+def joined_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the left-out scores of all machines of many classes, with one link for all of them.
 
     Empty if a machine has none. For one against the rest, a row's score for a class is that of the class's machine
-    without the row. With ``pairs``, a row has scores for the machines of its own class alone, and the accuracy is their
-    share of correct signs, until `voted_left_out` has the other machines' scores.
+    without the row. Of pairs, a row has scores for the machines of its own class alone.
     """
     if not all(OF_MACHINE in machine for machine in machines):
         return {}
     scores, positive, weight = (np.stack(each, axis=1) for each in zip(*(m[OF_MACHINE] for m in machines), strict=True))
-    codes = positive.argmax(axis=1)
-    if pairs:
-        known = ~np.isnan(scores)
-        share = float(np.average((scores[known] > 0) == positive[known], weights=weight[known]))
-    else:
-        known = ~np.isnan(scores).any(axis=1)
-        own = weight[np.arange(len(weight)), codes]  # in the machine of its own class
-        right = scores[known].argmax(axis=1) == codes[known]
-        share = float(np.average(right, weights=own[known]))
-    rows: dict[str, Any] = {}
-    if not pairs:
-        rows[LEFT_OUT_ROWS] = codes, np.where(known, own, 0.0)
-        rows["conformity_"] = conformity_table(scores[known], codes[known], own[known], scores.shape[1])
-    flat = (each[known].ravel() for each in (scores, positive > 0, weight))
-    return rows | {
+    known = ~np.isnan(scores)
+    return {
         "loo_decision_function_": scores,
-        "loo_score_": share,
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
-        "probability_link_": fit_link(*flat),
+        "probability_link_": fit_link(*(each[known] for each in (scores, positive > 0, weight))),
     }
 
 
-def voted_left_out(found: dict[str, Any], model: Model, data: TrainingData) -> dict[str, Any]:
-    """Return leave-one-out attributes by the votes of all pairs, from those of machines with rows of two classes each.
+def of_many_classes(found: dict[str, Any], model: Model, data: TrainingData, fit: ODMFit) -> dict[str, Any]:
+    """Return the other fitted attributes of leave-one-out of many classes, from those of `joined_left_out`.
 
-    Machines of other classes than a row's own have not learned from it, so that the ``model`` has their scores without
-    the row. They are filled in.
+    Pairs vote. With groups, machines of other classes than a row's own have learned from its group, and the accuracy is
+    the share of correct signs.
     """
     total, numbers = data.row_numbers
     at, y, weight = data.taking_part
     at = at if numbers is None else numbers[at]
-    values, codes = found["loo_decision_function_"], y.astype(np.int64)
+    codes = y.astype(np.int64)
+    shares = weight / np.array(data.class_weights)[codes]  # class weights change what is learned, not the score
+    values = found["loo_decision_function_"]
+    if model.pairs and fit.groups is not None:
+        _, positive = np.triu_indices(model.pairs, 1)
+        right = ((values[at] > 0) == (codes[:, None] == positive)).mean(axis=1, where=~np.isnan(values[at]))
+        return {"loo_score_": float(np.average(right, weights=shares))}
+    votes = _voted(values, at, model, data) if model.pairs else values[at]
+    return {
+        "loo_score_": float(np.average(votes.argmax(axis=1) == codes, weights=shares)),
+        "conformity_": conformity_table(votes, codes, weight, votes.shape[1]),
+        LEFT_OUT_ROWS: (spread(codes, total, at).astype(np.int64), spread(shares, total, at)),
+    }
+
+
+def _voted(values: Array, at: Array, model: Model, data: TrainingData) -> Array:
+    """Return the votes (rows, classes) of all pairs on the rows ``at``; fill their scores into ``values`` (n, pairs).
+
+    Machines of other classes than a row's own have not learned from it: the ``model`` has their scores.
+    """
     votes = np.empty((len(at), model.pairs))
     step = 16 * PREDICTED_ROWS
     for start in range(0, len(at), step):
@@ -231,11 +234,7 @@ def voted_left_out(found: dict[str, Any], model: Model, data: TrainingData) -> d
         scores = model.machine_scores(data.given_rows(rows).astype(data.dtype), CPU_COUNT).T
         values[rows] = np.where(np.isnan(values[rows]), scores, values[rows])
         votes[start : start + step] = class_scores(values[rows].T, model.pairs).T
-    return {
-        "loo_score_": float(np.average(votes.argmax(axis=1) == codes, weights=weight)),
-        "conformity_": conformity_table(votes, codes, weight, model.pairs),
-        LEFT_OUT_ROWS: (spread(codes, total, at).astype(np.int64), spread(weight, total, at)),
-    }
+    return votes
 
 
 def labels_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:

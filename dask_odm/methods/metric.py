@@ -317,8 +317,7 @@ class _Rounds:
             T = (vectors * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T
             T = 0.5 * (T + T.T)
             share = ((T @ self._covariance) * T).sum() / np.trace(self._covariance)
-        found: Array = T / math.sqrt(share)
-        return found
+        return T / math.sqrt(share)
 
 
 def gradients(landmarks: Landmarks, coefficients: Array, rows: Any) -> list[Array]:

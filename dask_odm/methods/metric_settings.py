@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar
+from typing import Any
 
 from sklearn.utils._param_validation import StrOptions
 
-from dask_odm.learning.parameters import COUNT, SolverObject, with_parameters
+from dask_odm.learning.parameters import COUNT, SolverObject, parameter, with_parameters
 
 
 @with_parameters
@@ -28,18 +28,11 @@ class Metric(SolverObject):
         learned, and γ stays as it is.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kind": [StrOptions({"diagonal", "full"})],
-        "rounds": COUNT,
-        "rows": COUNT,
-        "values": [list, None],
-    }
-
-    kind: str = "diagonal"
+    kind: str = parameter("diagonal", StrOptions({"diagonal", "full"}))
     _: KW_ONLY
-    rounds: int = 5
-    rows: int = 10_000
-    values: list[Any] | None = None
+    rounds: int = parameter(5, COUNT)
+    rows: int = parameter(10_000, COUNT)
+    values: list[Any] | None = parameter(None, list, None)
 
     def __str__(self) -> str:
         """Return the kind and the size of what a search learned, for people."""

@@ -181,8 +181,7 @@ class ODMFit:
         self.require_machines(1)
         taking, _, _ = data.taking_part
         _, numbers = data.row_numbers
-        found: Array = self.last.coefficients_at(taking if numbers is None else numbers[taking])[0]
-        return found
+        return self.last.coefficients_at(taking if numbers is None else numbers[taking])[0]
 
     def groups_of(self, data: TrainingData) -> tuple[Array, int] | None:
         """Return the groups of the rows of ``data``, numbered from 0, and how many there are; None without groups."""

@@ -31,7 +31,7 @@ from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks, train_targets_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
-from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out, voted_left_out
+from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out, labels_left_out, of_many_classes
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.metric import with_metric
@@ -164,13 +164,13 @@ class ODMFamily(Family[ODMFit]):
                     data.rows, len(data.class_weights), work,
                 )  # fmt: skip
         trained = super().train(choice, data, fit)
-        if fit.loo and fit.has_pairs(data) and fit.groups is None:
+        if fit.loo and len(data.class_weights) > 2:
             for each in trained.path or (trained,):
-                each.attributes.update(voted_left_out(each.attributes, each.model, data))
+                each.attributes.update(of_many_classes(each.attributes, each.model, data, fit))
         return trained
 
     def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
-        return joined_attributes(_plain(machines)) | joined_left_out(machines, pairs=fit.scheme == "ovo")
+        return joined_attributes(_plain(machines)) | joined_left_out(machines)
 
     def joined_targets(self, machines: Sequence[Attributes]) -> dict[str, Any]:
         """Return the attributes of the machines of several labels of a row."""
@@ -197,8 +197,7 @@ def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> 
 def recipe_of(solver: str) -> Recipe[ODMFit]:
     """Return the recipe of a solver. That of a paper is loaded by its name."""
     if solver in PAPERS:
-        found: Recipe[ODMFit] = import_module(PAPERS[solver]).RECIPES[solver]
-        return found
+        return import_module(PAPERS[solver]).RECIPES[solver]
     return RECIPES[solver]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Real
-from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from dask_odm.kernels.pivots import RACES
-from dask_odm.learning.parameters import COUNT, COUNT_OR_NONE, Registered, SolverObject, with_parameters
+from dask_odm.learning.parameters import COUNT, NOT_NEGATIVE, Registered, SolverObject, parameter, with_parameters
 
 
 class Exact(SolverObject):
@@ -40,15 +38,9 @@ class Landmark(SolverObject):
         active rows in float64, O(n²), spread over the workers. All other solvers compute the gap anyway.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_landmarks": COUNT,
-        "choice": [Registered(RACES, "support")],
-        "certify": ["boolean"],
-    }
-
-    n_landmarks: int = 1000
+    n_landmarks: int = parameter(1000, COUNT)
     _: KW_ONLY
-    choice: str = "support"
+    choice: str = parameter("support", Registered(RACES, "support"))
     certify: bool = False
 
 
@@ -78,16 +70,10 @@ class Cells(SolverObject):
     Thomann, Blaschzyk, Meister, Steinwart: *Spatial Decompositions for Large Scale SVMs*, AISTATS 2017.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "cell_rows": COUNT_OR_NONE,
-        "overlap": [Interval(Real, 0.0, None, closed="left")],
-        "settings": [StrOptions({"shared", "each"})],
-    }
-
-    cell_rows: int | None = None
+    cell_rows: int | None = parameter(None, COUNT, None)
     _: KW_ONLY
-    overlap: float = 0.0
-    settings: str = "shared"
+    overlap: float = parameter(0.0, NOT_NEGATIVE)
+    settings: str = parameter("shared", StrOptions({"shared", "each"}))
 
     def most_rows(self, *, pairs: bool) -> int:
         """Return the most rows of a region, for machines of all ``pairs`` of classes or for others."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.store.statistics import is_text, not_text
+from dask_odm.data.store.statistics import is_text, listed, not_text
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import is_missing, unmasked
 from dask_odm.printing import quoted
@@ -39,15 +39,6 @@ def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
         return MISSING if is_missing(label) else place.get(label, spelled.get(_spelled(label), UNKNOWN))
 
     return [code(label) for label in labels]
-
-
-def listed(labels: Array) -> list[Any]:
-    """Return labels (n,) as Python's values; dates and spans, which `tolist` may make numbers, as words of one unit."""
-    if labels.dtype.kind not in "mM":
-        return list(labels.tolist())
-    is_date = labels.dtype.kind == "M"
-    words = np.datetime_as_string(labels, unit="auto") if is_date else labels.astype("m8[ns]").astype(str)
-    return [None if missing else word for word, missing in zip(words.tolist(), np.isnat(labels), strict=True)]
 
 
 def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dask_odm.models.intervals import MACHINES
+from dask_odm.models.sets import MACHINES
 from dask_odm.typing import Array
 
 PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
@@ -30,7 +30,7 @@ class Model(ABC):
     float64. With ``pairs`` classes, machines are one-vs-one, and an output is the score of a class; with 0, it is
     that of a machine. The classes with the codes ``lacking``, ascending, had no row. They have an output, but no
     machine. Values have the dtype of the rows, but are float64 if ``wide``. If it is ``spread``, the machines after
-    the first say how far targets spread, as `dask_odm.models.intervals` has them, and no output is theirs.
+    the first say how far targets spread, as `dask_odm.models.sets` has them, and no output is theirs.
     """
 
     kind: ClassVar[str]  # of model, as its record names it

@@ -160,12 +160,10 @@ def values_of_block(model: Model | ModelFile, X: Any, threads: int = 1) -> Array
     return finite_values(model.values(rows, threads))
 
 
-def answers_of_rows(
-    X: Array, model: Model | ModelFile, threads: int, then: Callable[..., Array] | None, *more: Any
-) -> Array:
-    """Return a model's values of finite raw rows, or what ``then(values, *more)`` makes of them."""
+def answers_of_rows(X: Array, model: Model | ModelFile, threads: int, then: Callable[[Array], Array] | None) -> Array:
+    """Return a model's values of finite raw rows, or what ``then(values)`` makes of them."""
     values = values_of_block(model, X, threads)
-    return values if then is None else then(values, *more)
+    return values if then is None else then(values)
 
 
 def store_seen_from_here(store: Store) -> AbstractContextManager[None]:

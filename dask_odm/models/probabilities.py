@@ -76,13 +76,13 @@ def probabilities(scores: Array, link: Array, threshold: float = 0.0, *, log: bo
     return np.stack([np.where(upper, losing, winning), np.where(upper, winning, losing)], axis=1)
 
 
-def of_labels(scores: Array, links: Array, threshold: Any = 0.0, *, log: bool = False) -> Array:
+def of_labels(scores: Array, link: Array, threshold: Any = 0.0, *, log: bool = False) -> Array:
     """Return the probability of each label by its own link, float64 (n, labels), or with ``log`` its logarithm.
 
-    The scores are what is left of others after a ``threshold`` of each label was taken off, for which the links are,
-    see `joined_links`.
+    The scores are what is left of others after a ``threshold`` of each label was taken off, for which the ``link`` is,
+    of all labels, see `joined_links`.
     """
-    odds = map(log_odds, links.reshape(-1, 2, links.shape[1]), (scores + threshold).T)
+    odds = map(log_odds, link.reshape(-1, 2, link.shape[1]), (scores + threshold).T)
     return np.stack([-np.logaddexp(0.0, -z) if log else _sigmoid(z) for z in odds], axis=1)
 
 
@@ -119,13 +119,13 @@ def learned_values(values: Array, lacking: tuple[int, ...]) -> Array:
 
 
 def answers_of_all(
-    values: Array, function: Callable[..., Array], lacking: tuple[int, ...], nothing: Any, of_all: bool, *more: Any
+    values: Array, function: Callable[[Array], Array], lacking: tuple[int, ...], nothing: Any, of_all: bool
 ) -> Array:
-    """Return (n, classes) answers: ``function(values, *more)`` of the learned classes, ``nothing`` of the others.
+    """Return (n, classes) answers: ``function(values)`` of the learned classes, ``nothing`` of the others.
 
     ``values`` are ``of_all`` classes, or of machines.
     """
-    found = function(learned_values(values, lacking) if of_all else values, *more)
+    found = function(learned_values(values, lacking) if of_all else values)
     out = np.full((len(found), found.shape[1] + len(lacking)), nothing, found.dtype)
     out[:, np.delete(np.arange(out.shape[1]), lacking)] = found
     return out

@@ -1,10 +1,15 @@
-"""Sets of classes that hold a row's own class with a given probability, from the values of rows kept out.
+"""Sets of classes, and intervals of numbers, that hold a row's own with a given probability, from rows kept out.
 
 A class belongs to a row's set if the row conforms to it at least as well as most rows, of which the model did not
 learn, conform to their own classes. How well a row conforms to a class is the class's decision value; of two classes it
 is the decision value with the class's sign. Let ``r`` be these figures of n rows. Values at or above the
 ``⌊(n + 1)(1 − coverage)⌋``-th smallest r make the set (Vovk, Gammerman, Shafer, *Algorithmic learning in a random
 world*, 2005). Of rows that were held out, the set holds the own class of a new row with at least this probability.
+
+An interval of numbers is made of the residuals that left-out rows seldom exceed, around a prediction. If noise differs
+over the space, two expectiles are learned beside the prediction, one above it and one below. Their distances from it
+are what residuals of either side are measured by (as in *Conformalized quantile regression*, Romano, Patterson and
+Candès, NeurIPS 2019, with expectiles for quantiles and left-out rows for held-out ones).
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
+MACHINES = 3  # of a model that is `spread`: the prediction, and the expectiles below and above it
 POINTS = 2049  # coverages of a table, equally spaced from 0 to 1
 
 
@@ -61,8 +67,7 @@ def sets(values: Array, thresholds: Array, moved: float = 0.0) -> Array:
 
     ``moved`` was taken off the values of two classes, and is not in the thresholds.
     """
-    found: Array = _by_class(values + moved) >= thresholds
-    return found
+    return _by_class(values + moved) >= thresholds
 
 
 def is_table(table: Array) -> bool:
@@ -73,3 +78,29 @@ def is_table(table: Array) -> bool:
 
 def _by_class(values: Array) -> Array:
     return np.stack([-values, values], axis=1) if values.ndim == 1 else values
+
+
+def spread_sizes(values: Array, y: Array) -> Array:
+    """Return the residuals (n,) of `MACHINES` ``values`` (n, 3), in units of the expectile's distance on their side."""
+    residual = y - values[:, 0]
+    down, up = _sides(values)
+    return np.abs(residual) / np.where(residual > 0, up, down)
+
+
+def spread_ends(values: Array, size: float) -> Array:
+    """Return the ends (n, 2) of intervals around the first of `MACHINES` ``values`` (n, 3), up to a `spread_sizes`."""
+    down, up = _sides(values)
+    return np.stack([values[:, 0] - size * down, values[:, 0] + size * up], axis=-1)
+
+
+def ends(values: Array, size: Array | float) -> Array:
+    """Return the ends (n, 2) of intervals around ``values`` (n,), or (n, t, 2) around those of several targets."""
+    return np.stack([values - size, values + size], axis=-1)
+
+
+def _sides(values: Array) -> tuple[Array, Array]:
+    """Return the distances (n,) of the expectiles below and above the first value."""
+    down, up = values[:, 0] - values[:, 1], values[:, 2] - values[:, 0]
+    # each at least the mean of both: smaller ones are less of one side than of noise in the three models
+    least = 0.5 * (np.abs(down) + np.abs(up)) + np.finfo(values.dtype).tiny
+    return np.maximum(down, least), np.maximum(up, least)

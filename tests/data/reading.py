@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def libsvm_bytes(rows: int = 200) -> bytes:
     X, y = sparse_rows(rows)
     out = io.BytesIO()
     dump_svmlight_file(X, y, out, zero_based=False)
+    return out.getvalue()
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
     return out.getvalue()
 
 

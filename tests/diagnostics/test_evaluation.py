@@ -5,14 +5,18 @@ import errno
 import os
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, precision_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from dask_odm import MDDRidge, ODMClassifier, SaddleSVC, Store, open_store, plot_confusion
 from dask_odm.data.store.records import read_record
@@ -287,6 +291,41 @@ def test_rows_in_memory_are_evaluated_as_the_model_reads_them():
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(word=np.where(X[:, 0] > 0, "up", "down"))
     model = ODMClassifier().fit(frame, y)
     assert evaluate(model, (frame[["word", "b", "a"]], y)).accuracy == model.score(frame, y)
+
+
+def test_a_pipeline_prepares_the_words_and_gaps_of_rows_in_memory():
+    """Words before the first step are no columns that `ingest` reads, and columns may be labels by name."""
+    X, y = blobs(200, 2, seed=3)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(word=np.where(X[:, 0] > 0, "up", "down"))
+    table = make_column_transformer((OneHotEncoder(), ["word"]), remainder=SimpleImputer()).fit(frame)
+    pipe = make_pipeline(table, ODMClassifier("linear")).fit(frame, y)
+    gaps = frame.assign(b=frame["b"].where(frame["b"] < 1))
+    for rows in (frame, gaps):
+        expected = pipe.score(rows, y)
+        assert evaluate(pipe, (rows, y)).accuracy == evaluate(pipe, (rows.assign(kind=y), "kind")).accuracy == expected
+    texts = frame["word"].tolist()
+    of_texts = make_pipeline(TfidfVectorizer(), ODMClassifier("linear")).fit(texts, y)
+    assert evaluate(of_texts, (texts, y)).accuracy == of_texts.score(texts, y)
+
+
+def test_rows_are_evaluated_with_gaps_and_labels_as_they_are_scored():
+    X, y = blobs(200, 2, seed=3)
+    numbers = pd.DataFrame(X, columns=["a", "b"])
+    gaps = numbers.assign(b=numbers["b"].where(numbers["b"] < 1))
+    model = ODMClassifier().fit(numbers, y)
+    assert evaluate(model, (gaps, y)).accuracy == model.score(gaps, y)
+    words = numbers.assign(word=np.where(X[:, 0] > 0, "up", "down"), kind=y)
+    model = ODMClassifier().fit(words, "kind")
+    lazy = dd.from_pandas(words, npartitions=3)
+    assert evaluate(model, (words, "kind")).accuracy == model.score(words, "kind")
+    assert evaluate(model, (lazy, "kind")).accuracy == model.score(words, "kind")
+    for rows in (words, lazy):
+        with pytest.raises(InputError, match="evaluate needs labels or targets, but y is None"):
+            evaluate(model, (rows, None))
+    with pytest.raises(InputError, match=r"missing values in the label, y \(1 row\), .*; leave those rows out"):
+        evaluate(model, (words, np.where(np.arange(200) == 3, np.nan, y)))
+    with pytest.raises(InputError, match=r"takes an estimator of dask_odm, .* Got FirstFeature"):
+        evaluate(FirstFeature("no", "yes"), (X, y))
 
 
 def test_a_pipeline_of_numbers_is_evaluated_and_what_is_not_fitted_is_not(tmp_path):

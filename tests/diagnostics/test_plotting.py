@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -28,6 +27,12 @@ def test_histogram_holds_every_row_and_the_band() -> None:
     assert labels == ["free band, 1 ± 0.25", "12.5 % misclassified"]
 
 
+def test_margins_of_a_model_without_a_band_have_none() -> None:
+    ax = plotting.plot_margin_distribution(MARGINS)
+    assert len(ax.patches) == len(ax.containers[0])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["12.5 % misclassified"]
+
+
 def test_draws_where_it_is_told_and_saves(tmp_path) -> None:
     from matplotlib.figure import Figure
 
@@ -37,13 +42,17 @@ def test_draws_where_it_is_told_and_saves(tmp_path) -> None:
     assert (tmp_path / "margins.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("margins", "theta", "message"), [
-    ([], 0.1, r"not empty; got an array of shape \(0,\)"),
-    ([[1.0]], 0.1, r"one-dimensional .* shape \(1, 1\)"),
-    ([1.0, np.nan, np.inf], 0.1, "2 of 3 are not"),
-    ([1.0], 1.0, r"'theta' parameter .* range \[0.0, 1.0\). Got 1.0"),
-    ([1.0], float("nan"), "'theta' parameter .* Got nan"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("margins", "theta", "message"),
+    [
+        ([], 0.1, r"not empty; got an array of shape \(0,\)"),
+        ([[1.0]], 0.1, r"one-dimensional .* shape \(1, 1\)"),
+        ([1.0, np.nan, np.inf], 0.1, "2 of 3 are not"),
+        ([1.0], 1.0, r"'theta' parameter .* range \[0.0, 1.0\). Got 1.0"),
+        ([1.0], float("nan"), "'theta' parameter .* Got nan"),
+        ([1.0], ODMClassifier(), r"'theta' parameter .* Got ODMClassifier\(\)"),
+    ],
+)
 def test_bad_input_is_named(margins, theta, message) -> None:
     with pytest.raises(InputError, match=message):
         plotting.plot_margin_distribution(margins, theta)
@@ -85,16 +94,19 @@ def test_weights_of_shards_show_the_suspects() -> None:
     assert honest.get_title() == "Weights of the shards: no suspects"
 
 
-@pytest.mark.parametrize(("plot", "what"), [
-    (odm.plot_roc, r"evaluate\(model, \(X, y\)\) returns of a classifier"),
-    (odm.plot_confusion, "of a classifier"),
-    (odm.plot_reliability, "of a classifier"),
-    (odm.plot_predictions, "of a regressor"),
-    (odm.plot_importance, r"permutation_importance\(model, X, y\)"),
-    (odm.plot_learning_curve, r"learning_curve\(model, X, y\)"),
-    (partial(odm.plot_margin_distribution, theta=0.1), r"margins y f\(x\), as of y \* model.decision_function"),
-    (odm.plot_shard_weights, "the shard_weights_ of a fitted MixingClassifier"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plot", "what"),
+    [
+        (odm.plot_roc, r"evaluate\(model, \(X, y\)\) returns of a classifier"),
+        (odm.plot_confusion, "of a classifier"),
+        (odm.plot_reliability, "of a classifier"),
+        (odm.plot_predictions, "of a regressor"),
+        (odm.plot_importance, r"permutation_importance\(model, X, y\)"),
+        (odm.plot_learning_curve, r"learning_curve\(model, X, y\)"),
+        (odm.plot_margin_distribution, r"margins y f\(x\), as of y \* model.decision_function"),
+        (odm.plot_shard_weights, "the shard_weights_ of a fitted MixingClassifier"),
+    ],
+)
 def test_a_plot_that_is_given_a_model_says_what_it_draws(plot, what) -> None:
     with pytest.raises(InputError, match=f"^this plot draws .*{what}.* Got ODMClassifier instead"):
         plot(ODMClassifier())

@@ -61,16 +61,16 @@ def test_what_a_search_found():
     tried = {"params": [{}] * 3}
     model = SimpleNamespace(
         best_params_={"gamma": 0.51234567, "lam": 1e5}, best_score_=0.75, nested_score_=0.74, best_index_=1,
-        cv_results_=tried,
+        cv_results_=tried, search_seconds_={"expected": 11.9, "taken": 9.7},
     )  # fmt: skip
     facts = summaries.search_facts(model)
-    line = "found gamma=0.5123, lam=1e+05: score 0.7500 by left-out rows, the best of 3 trials (nested score 0.7400)\n"
-    assert summaries.search_text(facts) == line
+    line = "found gamma=0.5123, lam=1e+05: score 0.7500 by left-out rows, the best of 3 trials (nested score 0.7400)"
+    assert summaries.search_text(facts) == f"{line}, in 10 s where 12 s were expected\n"
     assert summaries.search_text(summaries.search_facts(SimpleNamespace())) == ""
     metric = {"best_params": {"metric": Metric("full", values=np.eye(20).tolist()), "lam": 1.0}}
     assert summaries.search_text(facts | metric).startswith("found metric=full of 20 features, lam=1: ")
     assert summaries.listing(metric) == "best params  metric full of 20 features, lam 1"
-    del model.cv_results_  # as of a file
+    del model.cv_results_, model.search_seconds_  # as of a file
     assert set(summaries.search_facts(model)) == {"best_params", "best_score", "nested_score"}
 
 

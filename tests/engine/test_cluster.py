@@ -530,13 +530,13 @@ def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
             file.write(b"?")
         return load_bytes(path)
 
-    monkeypatch.setattr("dask_odm.engine.runs.load_bytes", damaged)
+    monkeypatch.setattr("dask_odm.engine.futures.load_bytes", damaged)
     with pytest.raises(OSError, match="the file is damaged"):
         Cluster.present().map_chunks(np.sqrt, [(4.0,)], "roots", folder=str(tmp_path))
 
 
 def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.runs.FEW_TASKS", 4)
+    monkeypatch.setattr("dask_odm.engine.futures.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]
     joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares"))
     assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]

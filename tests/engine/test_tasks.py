@@ -41,9 +41,9 @@ def test_tasks_multiply_unaligned_arrays_to_the_same_bits():
 @pytest.mark.parametrize("baseline", [[1], []])
 def test_memory_is_compared_where_it_was_asked_for_before_the_fit(baseline, monkeypatch, caplog):
     monkeypatch.setattr("dask_odm.engine.limits.first_baseline", baseline)  # none of a worker in a killed one's place
-    monkeypatch.setattr(tasks, "_STATUS", Path(__file__))
+    monkeypatch.setattr(tasks, "STATUS", Path(__file__))
     resident = iter([(0, 0), (0, 200 << 20)])
-    monkeypatch.setattr(tasks, "_resident", lambda: next(resident))
+    monkeypatch.setattr(tasks, "resident", lambda: next(resident))
     with tasks._Peaks().watched(("It", 100 << 20, 100 << 20, -1)):
         pass
     assert ["It took 200.00 MiB of memory" in each for each in caplog.messages] == [True] * len(baseline)

@@ -68,6 +68,22 @@ def test_groups_of_one_row_are_rows(way):
     assert model.loo_parameters_ == pytest.approx(singly.loo_parameters_)
 
 
+def test_the_score_of_pairs_is_the_share_of_right_signs():
+    """Rows count by their own weights, whatever those of the classes."""
+    X, y, groups = grouped(classes=3)
+    weight = np.arange(len(y)) % 4.0
+    settings = WAYS["exact"] | {"multi_class": "ovo", "class_weight": {0: 9.0, 2: 0.2}}
+    model = ODMClassifier(**settings).fit(X, y, weight, groups)
+    right = total = 0.0
+    for values, label, share in zip(model.loo_decision_function_, y, weight, strict=True):
+        for value, pair in zip(values, ((0, 1), (0, 2), (1, 2)), strict=True):
+            assert np.isnan(value) == (label not in pair or share == 0)
+            if label in pair and share > 0:
+                right += share * ((value > 0) == (label == pair[1]))
+                total += share
+    assert model.loo_score_ == pytest.approx(right / total)
+
+
 def test_sparse_rows_weights_and_cells():
     X, y, groups = grouped()
     X = np.where(np.abs(X) < 0.3, 0.0, X)

@@ -2,6 +2,7 @@
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -124,6 +125,16 @@ def test_a_frame_of_the_same_columns_is_asked_for():
         model.update(frame[["b", "a", "c", "d", "e"]][300:], y[300:])
     same(model.update(frame[300:], y[300:]), MDDRidge().fit(frame, y))
     assert list(model.feature_names_in_) == list("abcde")
+
+
+def test_a_dask_frame_of_words_is_added_by_the_recipe_of_the_fit_if_it_is_too_large_for_memory():
+    X, y = rows(n=400)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(word=np.where(X[:, 0] > X[:, 0].mean(), "up", "down"))
+    here = MDDRidge().fit(frame, y).update(frame[:100], y[:100])
+    lazy = dd.from_pandas(frame[:100].assign(y=y[:100]), npartitions=2)
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        spooled = MDDRidge().fit(frame, y).update(lazy, "y")
+    np.testing.assert_allclose(spooled.coef_, here.coef_)
 
 
 def test_features_of_a_store_are_picked_by_name(tmp_path):

@@ -58,6 +58,8 @@ def test_the_model_is_that_of_the_settings_found(model):
     plain = ODMClassifier(scale="minmax", random_state=0, **model.best_params_).fit(X, Y)
     np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
     assert model.score(*rings(2000, seed=1)) > 0.95
+    assert model.search_seconds_["taken"] > model.cv_results_["mean_fit_time"].sum()
+    assert model.search_seconds_["expected"] > 0.0
 
 
 @pytest.mark.slow  # of too many rows for the whole kernel matrix

@@ -154,9 +154,9 @@ def test_a_checkpoint_is_of_the_fit_that_started_there(tmp_path):
 
 def test_refused(tmp_path):
     X, y = blobs(50)
-    with pytest.raises(InputError, match="lam_path takes one λ at least"):
+    with pytest.raises(InputError, match="lam_path takes one lam at least"):
         ODMClassifier("linear").lam_path(X, y, lams=[])
-    with pytest.raises(InputError, match="lam_path takes one λ at least, and needs kernel='linear'"):
+    with pytest.raises(InputError, match="lam_path takes one lam at least, and needs kernel='linear'"):
         ODMClassifier().lam_path(X, y, lams=[1.0])
     with pytest.raises(InputError, match="The 'lam' parameter"):
         ODMClassifier("linear").lam_path(X, y, lams=[1.0, -1.0])

@@ -74,6 +74,31 @@ def test_a_class_weight_makes_no_copies_of_a_row(settings, stored, tmp_path):
     assert right[y > 0].mean() < 0.7
 
 
+@pytest.mark.parametrize("settings", [LINEAR, EXACT, ALL_ROWS, {"solver": Cells(60)}], ids=str)
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
+@pytest.mark.parametrize("scheme", ["two", "ovr", "ovo"])
+def test_the_score_is_the_share_of_the_rows_own_weights_that_is_right(settings, stored, scheme, tmp_path):
+    """Class weights change what is learned, not how rows count, as in scikit-learn's ``score``."""
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((90, 3)), np.arange(90) % 10 % 9 % (2 if scheme == "two" else 3)
+    X[:, 0] += y
+    weight = rng.integers(0, 4, 90).astype(float)
+    rows = (store_of(tmp_path / "rows.zarr", X, y, weight=weight, chunk_rows=40),) if stored else (X, y, weight)
+    more = {"multi_class": None if scheme == "two" else scheme}
+    for factors in (None, {0: 0.5, 1: 8.0}):
+        model = model_of(**settings | {"tol": 1e-3}, **more, class_weight=factors)
+        with dask.config.set({"dask_odm.read-into-memory": 0}):
+            model.fit(*rows)
+        values = model.loo_decision_function_
+        if scheme == "ovo":
+            values = class_scores(values.T, 3).T
+        right = (values > 0) == (y == 1) if scheme == "two" else values.argmax(axis=1) == y
+        assert model.loo_score_ == pytest.approx(np.average(right, weights=weight), rel=1e-12)
+        assert model.loo_score() == pytest.approx(model.loo_score_, rel=1e-12)
+    of_classes = weight * np.array([0.5, 8.0, 1.0])[y]
+    assert abs(np.average(right, weights=of_classes) - model.loo_score_) > 0.02, "else the test could not fail"
+
+
 def test_class_weights_make_no_copies_in_trials():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((90, 3)), np.arange(90) % 10 % 9 % 3

@@ -103,6 +103,27 @@ def test_dates_and_spans_are_labels_in_any_unit_and_in_files(of_fit, tmp_path):
     if times.dtype.kind == "M":
         words = "2020-01-01", "2021-01-01"
         assert model.score(X, np.where(Y, *words)) == evaluate(loaded, (X, np.where(Y, *words))).accuracy == expected
+    table = pd.DataFrame(X).assign(at=times.astype(of_fit))
+    table.rename(columns=str).to_parquet(tmp_path / "rows.parquet")
+    stores = [
+        ingest(source, tmp_path / f"{i}.zarr", **more)
+        for i, (source, more) in enumerate(
+            [
+                ((X, times.astype(of_fit)), {}),
+                ((X, pd.Series(times.astype(of_fit)).astype("category")), {}),
+                (table, {"label": "at"}),
+                (tmp_path / "rows.parquet", {"label": "at"}),
+            ]
+        )
+    ]
+    assert len({store.classes for store in stores}) == 1
+    assert (loaded.score(stores[0]), evaluate(loaded, stores[0]).accuracy) == (expected, expected)
+    of_store = ODMClassifier().fit(stores[0])
+    assert of_store.classes_.tolist() == list(stores[0].classes)
+    assert of_store.score(X, times) == expected
+    if times.dtype.kind == "M":
+        assert stores[0].classes == words
+        assert ingest((X, pd.Series(times.tolist())), tmp_path / "days.zarr").classes == words
 
 
 def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from dask_odm import ODMClassifier, StoreError
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.diagnostics.evaluation import blocks, evaluate
-from dask_odm.estimators import lazy_values
+from dask_odm.estimators import prediction
 from dask_odm.models.predict import ModelFile, chunk_runs, label_block, values_of_chunks
 from models.made import make, rows
 from small_stores import store_of
@@ -41,7 +41,7 @@ def test_many_chunks_are_a_few_tasks(tmp_path, monkeypatch, client):
     model = ODMClassifier("linear", lam=1.0).fit(X, np.arange(100) % 2)
     assert [list(run) for run in chunk_runs(store, 1, 2, 256)] == [[i] for i in range(12)]
     each = model.predict(store.path).compute(), evaluate(model, store).accuracy, model.score(store.path)
-    monkeypatch.setattr(lazy_values, "FEW_TASKS", 5)
+    monkeypatch.setattr(prediction, "FEW_TASKS", 5)
     lazy = model.predict(store.path)
     assert lazy.chunks == ((18, 18, 18, 18, 18, 10),)
     np.testing.assert_array_equal(lazy.compute(), each[0])

@@ -232,8 +232,7 @@ def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array
     sizes = tuple(each.stop - each.start for each in slices)
     at = np.unravel_index(positions, sizes)
     inside = [index + each.start for index, each in zip(at, slices, strict=True)]
-    numbers: Array = np.ravel_multi_index(inside, shape)
-    return numbers
+    return np.ravel_multi_index(inside, shape)
 
 
 def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Part]:

@@ -224,8 +224,7 @@ class Chessboard(RowGenerator):
 
     def colours(self, points: NDArray[Any]) -> NDArray[np.int64]:
         """Return 0 or 1, the colour of the square of each point on the board (n, latent)."""
-        colours: NDArray[np.int64] = np.floor(points).astype(np.int64).sum(axis=1) % 2
-        return colours
+        return np.floor(points).astype(np.int64).sum(axis=1) % 2
 
     def chunk(self, number: int) -> Rows:
         random = self.random(1, number)

@@ -12,17 +12,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow
 from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
-from dask_odm.data.readers.sources import Reading, columns_of_file, describe, explained
+from dask_odm.data.readers.sources import Columns, Reading, columns_of_file, describe, explained
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
-from dask_odm.data.readers.tables import label_values
+from dask_odm.data.readers.tables import PandasTable
 from dask_odm.data.storage.locations import is_address, open_buffered
 from dask_odm.errors import InputError
 
@@ -31,44 +29,32 @@ _WRONG = "cannot be read; the file is damaged or of another format"
 _explained = partial(explained, what=_WRONG, errors=(pyarrow.ArrowException, OSError))
 
 
-class ArrowTable:
-    """`Table` of a record batch."""
+def _frame(batch: Any, columns: Columns) -> pd.DataFrame:
+    """Return a record batch as a frame; columns that are dropped are empty.
 
-    csr = None
-
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-        self.rows = batch.num_rows
-
-    def other_type(self, i: int) -> str | None:
-        dtype = self._batch.schema.field(i).type
-        if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype) or types.is_null(dtype):
-            return None
-        return "dictionary, that is categorical" if types.is_dictionary(dtype) else str(dtype)
-
-    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        numbers = np.empty((stop - start, len(wanted)))
-        for k, column in enumerate(wanted):
-            part = self._batch.column(column).slice(start, stop - start).cast(pyarrow.float64(), safe=False)
-            numbers[:, k] = part.to_numpy(zero_copy_only=False)
-        return numbers
-
-    def labels(self, column: int) -> npt.NDArray[Any]:
-        labels = self._batch.column(column)
-        with suppress(NotImplementedError):  # of nested types, which are no labels
-            labels = labels.dictionary_encode()  # so that equal labels are one object
-        return label_values(labels.to_pandas(types_mapper=pd.ArrowDtype))
-
-    def column(self, i: int, start: int, stop: int) -> pd.Series:
-        held = self._batch.column(i).slice(start, stop - start)
+    Integers with gaps keep their digits, and booleans, dates and lists their type.
+    """
+    count = batch.num_columns
+    dropped = set(columns.dropped)
+    kept = [i for i in range(count) if i not in dropped]
+    batch = batch.select(kept)
+    for k, held in enumerate(batch.columns):
         if types.is_dictionary(held.type) and isinstance(held.type.value_type, pyarrow.BaseExtensionType):
             held = held.dictionary_decode()  # pandas makes no categories of intervals
-        if types.is_decimal(held.type):
+        elif types.is_null(held.type) or (types.is_decimal(held.type) and kept[k] != columns.label):
             held = held.cast(pyarrow.float64())
-        name = self._batch.schema.names[i]
-        if types.is_integer(held.type) and held.null_count:  # as floats they would lose digits of words
-            return pd.Series(held.to_pandas(types_mapper=pd.ArrowDtype), name=name)
-        return pd.Series(held.to_pandas(), name=name)
+        else:
+            continue
+        batch = batch.set_column(k, batch.schema.names[k], held)
+    gaps = {held.type for held in batch.columns if held.null_count and types.is_integer(held.type)}
+
+    def kept_type(dtype: Any) -> Any:
+        is_typed = types.is_boolean(dtype) or types.is_temporal(dtype) or types.is_nested(dtype) or dtype in gaps
+        return pd.ArrowDtype(dtype) if is_typed else None
+
+    frame = batch.to_pandas(types_mapper=kept_type, ignore_metadata=True, use_threads=False)
+    frame.columns = kept
+    return frame if len(kept) == count else frame.reindex(columns=range(count))
 
 
 def _files(read: Callable[..., Any], paths: Sequence[str], reading: Reading) -> TableSource:
@@ -89,7 +75,7 @@ def _files(read: Callable[..., Any], paths: Sequence[str], reading: Reading) -> 
                 raise InputError(f"{path}: the columns are not those of {paths[0]}.")
             first = 0
             for batch, share in found:
-                table = folders.beside(ArrowTable(batch.select(held)), path)
+                table = folders.beside(_frame(batch.select(held), columns), path)
                 yield Batch(table, path, begin + int(size * share), first)
                 first += batch.num_rows
             begin += size
@@ -118,24 +104,24 @@ def arrow_source(source: Any, y: Any, reading: Reading) -> TableSource:
     stream = pyarrow.RecordBatchReader.from_stream(source)
     where = f"the {type(source).__name__}"
     names = _columns_of(stream.schema, reading)
-    found = table_of(where, names, len(names), partial(_stream, where, stream, names), y, reading)
+
+    def batches(y: Any, weight: Any) -> Iterator[Batch]:
+        first = 0
+        end = 0
+        with _explained(where):
+            for batch in stream:
+                rows = slice(first, first + batch.num_rows)
+                end += batch.nbytes
+                labels, weights = (None if each is None else each[rows] for each in (y, weight))
+                yield Batch(PandasTable(_frame(batch.select(names), found.roles)), where, end, first, labels, weights)
+                first = rows.stop
+        for what, column in (("y", y), ("weight", weight)):
+            if column is not None and len(column) != first:
+                raise InputError(f"{where}: {what} has {len(column)} rows where X has {first}.")
+
+    found = table_of(where, names, len(names), batches, y, reading)
     found.is_read_once = True
     return found
-
-
-def _stream(where: str, stream: Any, names: list[str], y: Any, weight: Any) -> Iterator[Batch]:
-    first = 0
-    end = 0
-    with _explained(where):
-        for batch in stream:
-            rows = slice(first, first + batch.num_rows)
-            end += batch.nbytes
-            labels, weights = (None if each is None else each[rows] for each in (y, weight))
-            yield Batch(ArrowTable(batch.select(names)), where, end, first, labels, weights)
-            first = rows.stop
-    for what, column in (("y", y), ("weight", weight)):
-        if column is not None and len(column) != first:
-            raise InputError(f"{where}: {what} has {len(column)} rows where X has {first}.")
 
 
 def _row_bytes(path: str) -> float:

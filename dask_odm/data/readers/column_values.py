@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from dask_odm.data.readers.lines import is_number
+from dask_odm.data.readers.lines import number_in
 from dask_odm.data.readers.sources import shown
 from dask_odm.data.store.column_recipe import LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
@@ -68,11 +68,6 @@ def spelled(value: Any) -> str | None:
         raise TypeError(f"{type(value).__name__} is no number, word or date")
     isoformat = getattr(value, "isoformat", None)
     return str(value) if isoformat is None else str(isoformat())
-
-
-def number_in(word: str) -> float | None:
-    """Return the number that a word is, see `is_number`; None if it is none."""
-    return float(word) if is_number(word) else None
 
 
 def moment_in(word: str) -> tuple[float, bool] | None:
@@ -220,11 +215,14 @@ def values_by(recipe: ColumnRecipe, held: Iterable[Any], rows: int, place: Calla
 def _by(column: Column, held: Any) -> Any:
     if column.kind in LEFT_OUT:
         return np.nan
-    if column.kind in ("number", "span"):
-        return numbers_in(held, column.gap_words)
-    if column.kind == "boolean":
-        return truths_in(held)
-    if column.kind == "date":
-        return moments_in(held, zoned=column.zoned)
+    if column.kind != "words":
+        return read_as(column.kind, held, zoned=column.zoned, gap_words=column.gap_words)
     places = {level: float(k) for k, level in enumerate(column.levels)}
     return mapped(held, lambda word: places.get(word, -1.0))
+
+
+def read_as(kind: str, column: pd.Series, *, zoned: bool, gap_words: Sequence[str] = ()) -> Array:
+    """Return the values of a column of any kind but words; raise UnfitError for a value of another."""
+    if kind in ("number", "span"):
+        return numbers_in(column, gap_words)
+    return truths_in(column) if kind == "boolean" else moments_in(column, zoned=zoned)

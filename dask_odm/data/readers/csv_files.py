@@ -21,11 +21,10 @@ import numpy as np
 import pandas as pd
 
 from dask_odm.data.readers.column_values import UnfitError, numbers_in, spelled
-from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_files, file_size, is_number, opening_lines
+from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
-from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
@@ -63,7 +62,6 @@ class CsvSource(FrameSource):
         # a missing value was met; until then fields are not compared with its spellings, which takes memory
         self._with_gaps = False
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
-        self.is_read_once = any(isinstance(path, PipedText) for path in paths)
 
     def _read_all(self) -> Iterator[Batch]:
         """Yield the blocks. A thread parses the next one meanwhile, which pandas does without Python's lock."""
@@ -89,8 +87,12 @@ class CsvSource(FrameSource):
         """Return a block that was parsed with so many columns of ``words``, or anew if more are known since."""
         known = self._words()
         frame = parsed.result() if words == known else self._parse(body, known)
-        table = self._folders.beside(PandasTable(frame), body.path)
-        return Batch(table, body.path, body.position, line=partial(body.line_of, content=_content))
+        return Batch(
+            self._folders.beside(frame, body.path),
+            body.path,
+            body.position,
+            line=partial(body.line_of, content=_content),
+        )
 
     def _check_first_line(self, path: str) -> int:
         """Check that the header is that of the first file, and return the number of the last line before the rows."""
@@ -102,7 +104,7 @@ class CsvSource(FrameSource):
     def _without_comments(self, text: TextBlock) -> TextBlock:
         """Return the block with lines left blank that begin with ``#``, unless rows may begin with words."""
         begins = b"#" in text.data and (text.data.startswith(b"#") or b"\n#" in text.data)
-        if not begins or 0 in self._columns.texts:
+        if not begins or 0 in self.roles.texts:
             return text
         lines = (b"" if line.startswith(b"#") else line for line in text.data.split(b"\n"))
         return replace(text, data=b"\n".join(lines))
@@ -124,7 +126,7 @@ class CsvSource(FrameSource):
         if (odd or b'"' in text.data) and len(frame) != sum(1 for _ in text.lines(_content)):
             raise self._explain(text, ValueError("a line break within a line"))
         self._check_short_lines(text, frame)
-        label = self._columns.label
+        label = self.roles.label
         if self._decimal == "," and label is not None and label < self._count:
             frame[label] = frame[label].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
         return frame
@@ -153,7 +155,7 @@ class CsvSource(FrameSource):
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
         """Return the fields: labels and words as they are spelled, columns of numbers as these, NaN if missing."""
-        spelled = words | self._columns.texts
+        spelled = words | self.roles.texts
         plain = [i for i in range(self._count) if i not in spelled]
         missing = {"keep_default_na": False, "na_values": dict.fromkeys(plain, _SPELLINGS)}
         frame = pd.read_csv(

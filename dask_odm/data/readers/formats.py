@@ -121,8 +121,7 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
     if piped and not kind.is_text:
         texts = titles(each for each in FORMATS.values() if each.is_text)
         raise InputError(f"{piped[0]}: must be {texts}, not {word}; save it to a file first.")
-    source: TableSource = kind.open(paths, reading)
-    return source
+    return kind.open(paths, reading)
 
 
 def _held(source: Any) -> Callable[..., TableSource] | None:
@@ -222,12 +221,11 @@ def _above(file: str) -> str:
 
 def detect_format(path: str) -> str:
     """Return the format of a file by its name, else by its first line; raise InputError if neither tells."""
-    if not isinstance(path, PipedText):
-        kind = _told_by_name(path)
-        if kind is not None:
-            return kind
+    kind = _told_by_name(path)
+    if kind is not None:
+        return kind
     head = first_bytes(path)
-    if head.startswith(ZIP) and not isinstance(path, PipedText):
+    if head.startswith(ZIP):
         kind = _told_by_member(path)
         if kind is not None:
             return kind

@@ -16,7 +16,6 @@ from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, f
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
-from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
 _BLANK = b" \t\r\n"
@@ -39,15 +38,15 @@ class JsonLinesSource(FrameSource):
 
     def _read_all(self) -> Iterator[Batch]:
         for text in blocks_of_files(self._paths, self._reading):
-            table = PandasTable(self._frame(text))
-            if table.rows:
+            frame = self._frame(text)
+            if len(frame):
                 line = partial(text.line_of, content=_content)
-                yield Batch(self._folders.beside(table, text.path), text.path, text.position, line=line)
-            del table  # before the next text is parsed
+                yield Batch(self._folders.beside(frame, text.path), text.path, text.position, line=line)
+            del frame  # before the next text is parsed
 
     def _frame(self, text: TextBlock) -> pd.DataFrame:
         """Return the values of a block of lines; columns that are dropped are empty."""
-        columns = self._columns
+        columns = self.roles
         names = (columns.names or ())[: self._count]
         values: dict[int, list[Any]] = {i: [] for i in range(self._count) if i not in set(columns.dropped)}
         known = set(names)

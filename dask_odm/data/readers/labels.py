@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ import pandas as pd
 from pandas.api import types
 
 from dask_odm.data.store.layout import Label
-from dask_odm.data.store.statistics import as_numbers, is_text, not_text
+from dask_odm.data.store.statistics import as_numbers, is_text, listed, not_text
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import unmasked, with_way_out
 from dask_odm.printing import quoted
@@ -174,8 +175,7 @@ def missing_labels(labels: npt.NDArray[Any], *, text: bool) -> npt.NDArray[np.bo
         return np.isnan(labels)
     local, distinct = _distinct(labels)
     blank = [text and isinstance(value, str) and not value.strip() for value in distinct]
-    missing: npt.NDArray[np.bool_] = (pd.isna(distinct) | np.array(blank, dtype=bool))[local]
-    return missing
+    return (pd.isna(distinct) | np.array(blank, dtype=bool))[local]
 
 
 def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:
@@ -219,7 +219,7 @@ def _spelling(word: str) -> str | None:
 
 
 def plain_label(value: Any) -> Label | None:
-    """Return a label as a Python value; None if it is missing or no label."""
+    """Return a label as a Python value, a date or span as a word; None if it is missing or no label."""
     item = _item(value)
     if isinstance(item, bytes):
         item = item.decode("utf-8", errors="surrogateescape")  # bytes that are no text stay apart, and are no label
@@ -242,7 +242,11 @@ def _number(label: Label | None, text: bool) -> float | None:
 
 
 def _item(value: Any) -> Any:
-    """Return NumPy's scalar as Python's; anything else as it is."""
+    """Return NumPy's scalar as Python's, and a date or span of time without a zone as a word; all else as it is."""
+    if isinstance(value, date | timedelta) and getattr(value, "tzinfo", None) is None:
+        value = (pd.Timestamp if isinstance(value, date) else pd.Timedelta)(value).to_numpy()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return listed(np.array([value]))[0]
     return value.item() if isinstance(value, np.generic) else value
 
 

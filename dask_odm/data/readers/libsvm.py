@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from dask_odm.data.readers.libsvm_rows import parse_rows
-from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
+from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, is_far_more, is_number
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable
@@ -48,11 +48,6 @@ class LibsvmSource(TableSource):
         n_features = reading.n_features
         if n_features is not None and not 1 <= n_features <= MAX_FEATURES:
             raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {n_features} instead.")
-        if n_features is None and any(isinstance(path, PipedText) for path in paths):
-            raise InputError(
-                f"{self.description}: LIBSVM text through a pipe cannot be read twice to count its features; "
-                "give n_features (--n-features)."
-            )
         columns = Columns(None, n_features or self._scan(), None, None)
         super().__init__(self.description, columns, self._read_all, self._reading, size=self.size)
 

@@ -12,16 +12,16 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from io import BytesIO
 from itertools import islice
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from dask.utils import format_bytes
 
 from dask_odm.data.readers.sources import Reading
 from dask_odm.data.storage.files import TEXT_BYTES
 from dask_odm.data.storage.locations import open_buffered, source_size
+from dask_odm.data.storage.scratch import saved_stream
 from dask_odm.errors import DaskODMError, InputError
 
 LARGE_TIMES = 200  # times the bytes of a text that what is made of it may take, or `TEXT_BYTES`, unless asked for
@@ -45,8 +45,6 @@ def _zstd(file: Any) -> Any:
 
 def _zipped(file: Any) -> Any:
     """Return the stream of text of a zip archive, which holds one file."""
-    if not hasattr(file, "seek"):
-        raise _PackedError("a zip archive cannot be read through a pipe; save it to a file first.")
     archive = zipfile.ZipFile(file)
     names = _files_in(archive)
     if len(names) != 1:
@@ -134,23 +132,19 @@ def is_far_more(made: int, text: int) -> bool:
 
 
 class PipedText(str):
-    """Name in messages of text that comes through a binary stream, which is read once.
+    """Name in messages of a binary stream, which is read once, and saved to ``file`` to be read as other files are."""
 
-    How it is packed is recognised by its first bytes.
-    """
-
-    pipe: _Pipe
+    file: str
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
-        """Make a path of this ``name`` that carries its stream."""
+        """Save the stream; raise StoreError if there is no room for it."""
         piped = super().__new__(cls, name)
-        piped.pipe = _Pipe(stream)
+        piped.file = saved_stream(stream)
         return piped
 
-    @cached_property
-    def text(self) -> _Pipe:
-        """The decompressed text."""
-        return _Pipe(_unpacked(self.pipe, self.pipe.look(lambda head: len(head) >= _LOOK), ExitStack()))
+
+def _opened(path: str) -> IO[bytes]:
+    return open_buffered(path.file if isinstance(path, PipedText) else path)
 
 
 class _Pipe:
@@ -181,13 +175,11 @@ class _Pipe:
 
 
 def file_size(path: str) -> int:
-    """Return the size of a file in bytes (0 for piped text); raise InputError if it is missing, a folder or empty."""
-    if isinstance(path, PipedText):
-        return 0
+    """Return the size of a file in bytes; raise InputError if it is missing, a folder or empty."""
     with _explained(path):
         if os.path.isdir(path):
             raise InputError(f"{path}: is a folder, not a file.")
-        size = source_size(path)
+        size = source_size(path.file if isinstance(path, PipedText) else path)
     if size == 0:
         raise InputError(f"{path}: the file is empty.")
     return size
@@ -201,10 +193,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     the system become InputError.
     """
     with _explained(path), ExitStack() as opened:
-        if isinstance(path, PipedText):
-            yield cast(IO[bytes], path.text), cast(IO[bytes], path.pipe)
-            return
-        file = opened.enter_context(open_buffered(path))
+        file = opened.enter_context(_opened(path))
         head = file.read(_LOOK)
         file.seek(0)
         _require_packed(path, head)
@@ -237,7 +226,7 @@ def _require_packed(path: str, head: bytes) -> None:
 
 
 def _unpacked(file: Any, head: bytes, opened: ExitStack) -> Any:
-    """Return the stream of text of a file or pipe that begins with ``head``; ``opened`` will close it."""
+    """Return the stream of text of a file that begins with ``head``; ``opened`` will close it."""
     for _, magic, unpack in COMPRESSIONS.values():
         if head.startswith(magic):
             text = _Pipe(opened.enter_context(unpack(file)))
@@ -315,8 +304,7 @@ def opening_lines(path: str, most: int = _FIRST_LINE) -> Iterator[tuple[int, byt
 
     Raises InputError if there is none.
     """
-    blocks = _looked_at(path, most) if isinstance(path, PipedText) else text_blocks(path, most)
-    for block in blocks:
+    for block in text_blocks(path, most):
         found = [(number, line.strip(b"\r\n")) for number, line in block.lines() if line.strip()]
         if found:
             yield from found
@@ -324,42 +312,31 @@ def opening_lines(path: str, most: int = _FIRST_LINE) -> Iterator[tuple[int, byt
     raise InputError(f"{path}: the file is empty.")
 
 
-def is_number(word: str | bytes) -> bool:
-    """Return whether a word is a number in ASCII, without Python's underscores as in 1_000."""
+def number_in(word: str | bytes) -> float | None:
+    """Return the number that a word is in ASCII, without Python's underscores as in 1_000; None if it is none."""
     try:
-        float(word)
+        number = float(word)
     except ValueError:
-        return False
+        return None
     text = word.decode("ascii", "replace") if isinstance(word, bytes) else word
-    return text.isascii() and "_" not in text
+    return number if text.isascii() and "_" not in text else None
+
+
+def is_number(word: str | bytes) -> bool:
+    """Return whether a word is a number, see `number_in`."""
+    return number_in(word) is not None
 
 
 def names_in_zip(path: str) -> list[str]:
     """Return the names of the files in a zip archive."""
-    with _explained(path), open_buffered(path) as file, zipfile.ZipFile(file) as archive:
+    with _explained(path), _opened(path) as file, zipfile.ZipFile(file) as archive:
         return _files_in(archive)
 
 
 def first_bytes(path: str) -> bytes:
-    """Return the first bytes of a file; of piped text, the first decompressed ones."""
-    if isinstance(path, PipedText):
-        return _looked_at(path, 1)[0].data[:8]
-    with _explained(path), open_buffered(path) as file:
+    """Return the first bytes of a file."""
+    with _explained(path), _opened(path) as file:
         return file.read(8)
-
-
-def _looked_at(path: PipedText, least: int) -> list[TextBlock]:
-    """Return the beginning of piped text, which can still be read: ``least`` bytes and a whole line, or all of it."""
-
-    def is_enough(text: bytes) -> bool:
-        begun = text.lstrip()
-        return (len(text) >= least and (b"\n" in begun or b"\r" in begun)) or len(text) > TEXT_BYTES
-
-    with _explained(path):
-        head = _without_mark(path, path.text.look(is_enough))
-    head = head if b"\n" in head else head.replace(b"\r", b"\n")
-    whole = head[: head.rfind(b"\n") + 1]
-    return [TextBlock(path, whole if whole.strip() else head, 1, 0)]
 
 
 def _without_mark(path: str, data: bytes) -> bytes:

@@ -55,37 +55,32 @@ class _ArrayRows:
         self._by_columns = fortran and len(self.shape) > 1
 
     def slices(self, step: int) -> Iterator[npt.NDArray[Any]]:
-        """Yield all rows, ``step`` at a time."""
-        count = self.shape[0]
-        with _explained(self._what), self._open() as stream:
+        """Yield all rows, ``step`` at a time. A member of an archive that is stored by columns is unpacked before."""
+        count, *width = self.shape
+        with _explained(self._what), ExitStack() as stack:
+            stream = stack.enter_context(self._open())
             read_array_header(stream)
-            if self._by_columns:
-                yield from self._gathered(stream, step)
-                return
+            begin = stream.tell()
+            if self._by_columns and isinstance(stream, zipfile.ZipExtFile):
+                copy = stack.enter_context(tempfile.TemporaryFile(prefix="dask-odm-", buffering=0))
+                shutil.copyfileobj(stream, copy, 1 << 20)
+                stream = copy
+                begin = 0
             for start in range(0, count, step):
-                rows = self._read(stream, (min(step, count - start), *self.shape[1:]))
+                shape = (min(step, count - start), *width)
+                rows = self._gathered(stream, begin, start, shape) if self._by_columns else self._read(stream, shape)
                 if start + step >= count:
                     stream.read(1)  # at the end of a member zipfile compares checksums
                 yield rows
                 del rows  # before the next ones are read
 
-    def _gathered(self, stream: IO[bytes], step: int) -> Iterator[npt.NDArray[Any]]:
-        """Yield the rows of an array that is stored column by column. Members of an archive are unpacked before."""
-        with ExitStack() as stack:
-            begin = stream.tell()
-            if isinstance(stream, zipfile.ZipExtFile):
-                copy = stack.enter_context(tempfile.TemporaryFile(prefix="dask-odm-", buffering=0))
-                shutil.copyfileobj(stream, copy, 1 << 20)
-                stream = copy
-                begin = 0
-            count, width = self.shape
-            for start in range(0, count, step):
-                rows = np.empty((min(step, count - start), width), dtype=self.dtype)
-                for j in range(width):  # read, not mapped, since a map keeps far more pages
-                    stream.seek(begin + (j * count + start) * self.dtype.itemsize)
-                    rows[:, j] = self._read(stream, (len(rows),))
-                yield rows
-                del rows
+    def _gathered(self, stream: IO[bytes], begin: int, start: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return rows that are stored by columns from byte ``begin`` on. They are read, as a map keeps more pages."""
+        rows = np.empty(shape, self.dtype)
+        for j in range(shape[1]):
+            stream.seek(begin + (j * self.shape[0] + start) * self.dtype.itemsize)
+            rows[:, j] = self._read(stream, shape[:1])
+        return rows
 
     def _read(self, stream: IO[bytes], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         size = math.prod(shape) * self.dtype.itemsize

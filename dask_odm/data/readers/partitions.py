@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.readers.lines import is_number
-from dask_odm.data.readers.sources import shown
-from dask_odm.data.readers.tables import Table
+from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
 _MISSING = ("__HIVE_DEFAULT_PARTITION__", "")
@@ -64,47 +62,10 @@ class FolderColumns:
         """Return whether a column is one of these."""
         return column is not None and column >= self._begin
 
-    def beside(self, table: Table, path: str) -> Table:
-        """Return the rows of a file as a table with these columns, too."""
-        if not self.names:
-            return table
+    def beside(self, frame: pd.DataFrame, path: str) -> PandasTable:
+        """Return the rows of a file, a frame whose columns are numbered, as a table with these columns, too."""
         found: dict[str, str | None] = getattr(path, "in_folders", {})
-        return _WithFolders(table, self._begin, [found[name] for name in self.names])
-
-
-class _WithFolders:
-    """`Table` of rows of one file, with columns that its folders tell, one value each, from number ``begin`` on."""
-
-    csr = None
-
-    def __init__(self, table: Table, begin: int, values: Sequence[str | None]) -> None:
-        self._table = table
-        self._begin = begin
-        self._values = values
-        self.rows = table.rows
-
-    def other_type(self, i: int) -> str | None:
-        if i < self._begin:
-            return self._table.other_type(i)
-        value = self._values[i - self._begin]
-        return None if value is None or is_number(value) else f"names of folders, such as {shown(value)}"
-
-    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[np.float64]:
-        inner = [k for k, i in enumerate(wanted) if i < self._begin]
-        found = np.empty((stop - start, len(wanted)))
-        found[:, inner] = self._table.numbers([wanted[k] for k in inner], start, stop)
-        for k, i in enumerate(wanted):
-            if i >= self._begin:
-                value = self._values[i - self._begin]
-                found[:, k] = np.nan if value is None else float(value)
-        return found
-
-    def labels(self, column: int) -> npt.NDArray[np.object_]:
-        if column < self._begin:
-            return self._table.labels(column)
-        return np.full(self.rows, self._values[column - self._begin], dtype=object)
-
-    def column(self, i: int, start: int, stop: int) -> pd.Series:
-        if i < self._begin:
-            return self._table.column(i, start, stop)
-        return pd.Series([self._values[i - self._begin]] * (stop - start), dtype=object)
+        words = {self._begin + k: found[name] for k, name in enumerate(self.names)}
+        for i, word in words.items():
+            frame[i] = np.nan if word is None else float(word) if is_number(word) else False  # which is no number
+        return PandasTable(frame, words)

@@ -118,8 +118,7 @@ def computed(*lazy: Any, **options: Any) -> tuple[Any, ...]:
             get_scheduler()
         except RuntimeError as error:
             raise ClusterError(ASYNCHRONOUS) from error
-    found: tuple[Any, ...] = compute(*lazy, **options)
-    return found
+    return compute(*lazy, **options)
 
 
 @contextmanager
@@ -152,14 +151,15 @@ class RoundedNumbers:
         self.found: dict[int, tuple[float, float]] = {}
         self.lost: dict[int, tuple[float, float]] = {}
         self._close: npt.NDArray[Any] | None = None  # columns that may be lost, by their rows so far
-        self._ends = np.empty((3, 0))  # of these: −least, most, and how far rounding moved a number
+        self._ends = np.empty((3, 0))  # by column: −least, most, and how far rounding moved a number
 
     def note(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any], columns: npt.NDArray[Any] | None = None) -> None:
         """Look at numbers and at what is ``kept`` of them: rows (n, d), or entries (n,) of these ``columns``."""
-        if columns is None and len(numbers) and numbers.dtype != kept.dtype:
-            self._note_range(numbers, kept)
         exact = 2.0 ** (np.finfo(kept.dtype).nmant + 1)  # whole numbers up to here are kept as they are
-        if not self.found and kept.max(initial=0.0) <= exact and kept.min(initial=0.0) >= -exact:
+        is_small = bool(kept.max(initial=0.0) <= exact and kept.min(initial=0.0) >= -exact)
+        if columns is None and len(numbers) and numbers.dtype != kept.dtype:
+            self._note_range(numbers, kept, is_small)
+        if is_small and not self.found:
             return
         size = np.abs(kept)
         if columns is None:
@@ -178,26 +178,29 @@ class RoundedNumbers:
         self.found = {column: pair for column, pair in self.found.items() if column not in others}
 
     @np.errstate(invalid="ignore")  # infinity is refused elsewhere
-    def _note_range(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any]) -> None:
+    def _note_range(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any], is_small: bool) -> None:
         if self._close is None:
             self._close, self._ends = np.arange(numbers.shape[1]), np.full((3, numbers.shape[1]), -np.inf)
-        if not len(self._close):
+        # a number may be too large, whatever came before
+        seen = self._close if is_small else np.union1d(self._close, np.flatnonzero(np.isinf(kept).any(axis=0)))
+        if not len(seen):
             return
-        held = numbers[:, self._close].astype(np.float64)
-        moved = np.abs(held - kept[:, self._close])
-        self._ends = np.fmax(self._ends, [np.fmax.reduce(each, axis=0) for each in (-held, held, moved)])
-        reach = self.share * (self._ends[0] + self._ends[1])
-        size = self._ends[:2].max(axis=0)
+        held = numbers[:, seen].astype(np.float64)
+        moved = np.abs(held - kept[:, seen])
+        ends = np.fmax(self._ends[:, seen], [np.fmax.reduce(each, axis=0) for each in (-held, held, moved)])
+        self._ends[:, seen] = ends
+        reach = self.share * (ends[0] + ends[1])
+        size = ends[:2].max(axis=0)
         most = np.finfo(kept.dtype)
         close = (size > most.max) | (reach < size * most.eps)
-        lost = close & (self._ends[2] > reach) & (reach > size * np.finfo(np.float64).eps)  # else of float64, too
+        lost = close & (ends[2] > reach) & (reach > size * np.finfo(np.float64).eps)  # else of float64, too
         at = np.fmax(moved, 0.0).argmax(axis=0)
         self.lost = {
             column: self.lost.get(column, (float(held[at[k], k]), float(kept[at[k], column])))
-            for k, column in enumerate(self._close.tolist())
+            for k, column in enumerate(seen.tolist())
             if lost[k]
         }
-        self._close, self._ends = self._close[close], self._ends[:, close]
+        self._close = seen[close]
 
 
 def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:

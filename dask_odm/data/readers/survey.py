@@ -17,17 +17,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.column_values import (
-    UnfitError,
-    kind_in,
-    mapped,
-    moment_in,
-    moments_in,
-    number_in,
-    numbers_in,
-    truths_in,
-    word_in,
-)
+from dask_odm.data.readers.column_values import UnfitError, kind_in, mapped, moment_in, read_as, word_in
+from dask_odm.data.readers.lines import number_in
 from dask_odm.data.readers.sources import RoundedNumbers, joined, narrow, not_finite, shown
 from dask_odm.data.store.column_recipe import CYCLES, DAY, LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
@@ -80,11 +71,9 @@ class _ColumnSurvey:
         self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)
         if self.kind is None:
             self.kind = self._guess(column, kind, spells_all)
-        read = {"number": numbers_in, "span": numbers_in, "boolean": truths_in}
-        read["date"] = partial(moments_in, zoned=self.zoned)
-        if self.kind in read and not self.is_category:
+        if self.kind != "words" and not self.is_category:
             with suppress(UnfitError):
-                return read[self.kind](column)
+                return read_as(self.kind, column, zoned=self.zoned)
         if self.kind != "words":
             self.kind = "words"
             self.is_wrong = self.rows > 0

@@ -118,7 +118,7 @@ class TableSource:
         self.description = description
         self.size = size
         self.rounded = RoundedNumbers()  # by feature
-        self._columns = columns
+        self.roles = columns
         self._batches = batches
         self._reading = reading
         self._features: Sequence[int] = columns.features
@@ -179,7 +179,7 @@ class TableSource:
             raise
 
     def _blocks(self, batches: Iterator[Batch]) -> Iterator[SourceBlock]:
-        columns = self._columns
+        columns = self.roles
         wanted = columns.features if columns.text is None and not self._codes else []
         wanted = wanted if self.is_table else wanted[:1]  # of an array, all are of one type
         wanted = [*wanted, *([] if columns.weight is None else [columns.weight]), *columns.targets]
@@ -212,11 +212,11 @@ class TableSource:
             begin = batch.end
             del batch, y, weight  # before the next ones are read
         if is_copy and namesake is not None and begin:
-            raise InputError(label_among(self.description, self._columns.name(namesake)))
+            raise InputError(label_among(self.description, self.roles.name(namesake)))
 
     def _no_numbers(self, batch: Batch, others: Sequence[int]) -> InputError:
         """Return the error that says which columns of a batch hold ``others`` than numbers."""
-        table, columns = batch.table, self._columns
+        table, columns = batch.table, self.roles
         if not self.is_table:
             held = f"features must be integers or floats. Got {table.other_type(others[0])} instead"
             hint = "convert it with astype(float), or make a frame of it, whose columns may hold words"
@@ -237,8 +237,8 @@ class TableSource:
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""
-        at = self._columns.text
-        return column_name(i, self._called) if at is None else self._columns.name(at)
+        at = self.roles.text
+        return column_name(i, self._called) if at is None else self.roles.name(at)
 
     def pick(self, names: Sequence[str]) -> None:
         """Yield the features in the order of ``names``, which are theirs; InputError if some are missing."""
@@ -251,20 +251,20 @@ class TableSource:
     @property
     def label_twins(self) -> list[str]:
         """Names of features that equal the label's up to its last underscore, as if one column was encoded as all."""
-        names, label = self._columns.names, self._columns.label
+        names, label = self.roles.names, self.roles.label
         stem, underscore, _ = ("", "", "") if names is None or label is None else names[label].rpartition("_")
         return [name for name in self.feature_names or () if underscore and name.startswith(f"{stem}_")]
 
     @property
     def left_out(self) -> list[str]:
         """Names of the columns that are left out, if columns have names."""
-        return [] if self._columns.names is None else [self._columns.names[i] for i in self._columns.dropped]
+        return [] if self.roles.names is None else [self.roles.names[i] for i in self.roles.dropped]
 
     @property
     def texts_from(self) -> str | None:
         """Name or number of the column of texts; None without one."""
-        at = self._columns.text
-        return None if at is None else str(at) if self._columns.names is None else self._columns.names[at]
+        at = self.roles.text
+        return None if at is None else str(at) if self.roles.names is None else self.roles.names[at]
 
     def _counted(self, batch: Batch, column: int) -> Table:
         """Return the table of the counts of the words in a column of texts, weighted if there is a recipe."""
@@ -303,7 +303,7 @@ class TableSource:
         if self._codes:
             values = self._values(batch, start, stop)
             dtype = self._reading.dtype if recipe is None else recipe.dtype
-            require_in_range(values, dtype, self._columns.feature_names if recipe is None else recipe.names, place)
+            require_in_range(values, dtype, self.roles.feature_names if recipe is None else recipe.names, place)
             return values if recipe is None else recipe.encode(values)
         numbers = batch.table.numbers(self._features, start, stop)
         X = narrow(numbers, self._reading.dtype)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from pandas.api import types
 
 from dask_odm.data.readers.column_values import numbers_in
 from dask_odm.data.readers.labels import plain_labels
-from dask_odm.data.readers.sources import is_of, joined
+from dask_odm.data.readers.sources import is_of, joined, shown
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
@@ -22,27 +22,11 @@ from dask_odm.printing import quoted
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})  # held as objects
 
 
-class Table(Protocol):
-    """Some rows of a table in memory."""
-
-    rows: int
-    csr: Any  # the rows if they are sparse, else None
-
-    def other_type(self, i: int) -> str | None:
-        """Return the name of the type of a column that holds no numbers; None if it does, or nobody knows."""
-
-    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """Return rows of numeric columns, shape (stop − start, wanted), with NaN for missing values."""
-
-    def labels(self, column: int) -> npt.NDArray[Any]:
-        """Return a column as labels, shape (rows,)."""
-
-    def column(self, i: int, start: int, stop: int) -> pd.Series:
-        """Return rows of a column as they are, or of text as words."""
-
-
 class ArrayTable:
-    """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but canonical CSR, a copy is held."""
+    """Rows in memory, of an array: dense, masked or sparse. Of sparse formats but canonical CSR, a copy is held.
+
+    ``csr`` are the rows if they are sparse, else None.
+    """
 
     def __init__(self, array: Any) -> None:
         if getattr(getattr(array, "dtype", None), "kind", "") == "O":
@@ -54,50 +38,63 @@ class ArrayTable:
         self.rows = array.shape[0]
 
     def other_type(self, i: int) -> str | None:
+        """Return the name of the type of a column that holds no numbers; None if it does, or nobody knows."""
         return None if self._array.dtype.kind in "iuf" else str(self._array.dtype)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
+        """Return rows of numeric columns, shape (stop − start, wanted), with NaN for missing values."""
         rows = self._array[start:stop]
         whole = wanted == range(rows.shape[1])
         return dense(rows if whole else rows[:, list(wanted)])  # a few columns of sparse rows
 
     def labels(self, column: int) -> npt.NDArray[Any]:
+        """Return a column as labels, shape (rows,)."""
         return label_values(dense(self._array[:, [column]]))
 
     def column(self, i: int, start: int, stop: int) -> pd.Series:
+        """Return rows of a column as they are, or of text as words."""
         return pd.Series(dense(self._array[start:stop, [i]])[:, 0])
 
 
 class PandasTable:
-    """`Table` of a pandas frame."""
+    """Rows of a frame in memory, as `ArrayTable`. The columns of ``words`` repeat one word each, or a gap."""
 
     csr = None
 
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame: pd.DataFrame, words: Mapping[int, str | None] | None = None) -> None:
         self._frame = frame
+        self._words = words or {}
         self.rows = len(frame)
         dtypes = frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
         self._plain = [isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in dtypes]
 
     def other_type(self, i: int) -> str | None:
-        return None if self._plain[i] or not self.rows else other_type(self._frame.iloc[:, i])
+        if self._plain[i] or not self.rows:
+            return None
+        if i in self._words:
+            return f"names of folders, such as {shown(self._words[i] or '')}"
+        return other_type(self._frame.iloc[:, i])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         part = self._frame.iloc[start:stop, list(wanted)]
         return np.asarray(part.to_numpy()) if all(self._plain[i] for i in wanted) else numbers_of(part)
 
     def labels(self, column: int) -> npt.NDArray[Any]:
+        if column in self._words:
+            return np.full(self.rows, self._words[column], dtype=object)
         return label_values(self._frame.iloc[:, column])
 
     def column(self, i: int, start: int, stop: int) -> pd.Series:
+        if i in self._words:
+            return pd.Series([self._words[i]] * (stop - start), dtype=object)
         held = self._frame.iloc[start:stop, i]
-        if (
-            isinstance(held.dtype, pd.ArrowDtype)
-            and held.dtype.kind in "OmM"
-            and not types.is_numeric_dtype(held.dtype)
-        ):
-            return pd.Series(held.array.__arrow_array__().to_pandas(), name=held.name)  # as the files of Arrow have it
+        is_number = types.is_numeric_dtype(held.dtype)
+        if isinstance(held.dtype, pd.ArrowDtype) and held.dtype.kind in "OmM" and not is_number:
+            return pd.Series(held.array.__arrow_array__().to_pandas(), name=held.name)
         return held
+
+
+Table = ArrayTable | PandasTable
 
 
 def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
@@ -128,8 +125,8 @@ def other_type(column: Any) -> str | None:
 def no_numbers(where: str, columns: Sequence[tuple[str, str | None]], way_out: str, most: int = 5) -> InputError:
     """Return the error that says which columns (name, type) hold no numbers, and ends with a ``way_out``."""
     bad = [f"{name} ({dtype})" for name, dtype in columns]
-    shown = [*bad[:most], *([f"{len(bad) - most} more columns"] if len(bad) > most else [])]
-    return InputError(f"{where}: {joined(shown)} hold{'s' * (len(bad) == 1)} no numbers; {way_out}.")
+    some = [*bad[:most], *([f"{len(bad) - most} more columns"] if len(bad) > most else [])]
+    return InputError(f"{where}: {joined(some)} hold{'s' * (len(bad) == 1)} no numbers; {way_out}.")
 
 
 def label_among(where: str, column: str) -> str:

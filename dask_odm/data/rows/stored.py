@@ -280,8 +280,7 @@ class StoredRows:
             local.number = -1  # until it is read
             local.X = local.read((number, count))[0]
             local.number = number
-        chunk: Array = local.X
-        return chunk
+        return local.X
 
     def read(self, start: int, stop: int) -> Array:
         starts, numbers = self._starts
@@ -334,5 +333,4 @@ def distinct_values(store: Store, targets: Targets, feature: int, chunk: int) ->
 
 def column_of(X: Any, feature: int) -> Array:
     """Return a column (n,) of dense or CSR rows."""
-    column: Array = X[:, [feature]].toarray().ravel() if issparse(X) else X[:, feature]
-    return column
+    return X[:, [feature]].toarray().ravel() if issparse(X) else X[:, feature]

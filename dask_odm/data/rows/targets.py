@@ -49,8 +49,7 @@ class _Classes:
 
     def of_codes(self, codes: Array) -> Array:
         """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
-        weights: Array = np.array([*self.class_weights, 0.0])[codes]
-        return weights
+        return np.array([*self.class_weights, 0.0])[codes]
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
         """Return the mask of rows to keep, y (float64) and weight (float64) of a block with targets, each (rows,)."""
@@ -188,8 +187,7 @@ def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:
 
 def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
     """Return ascending positions of ``count`` rows drawn from ``numbers``: those with the smallest `uniforms_of`."""
-    chosen: npt.NDArray[np.int64] = np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
-    return chosen
+    return np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
 
 
 def class_scales(counts: Array, count: int, least: int) -> Array:

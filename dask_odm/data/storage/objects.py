@@ -107,9 +107,6 @@ class ObjectStorage:
         with self._asking("write", key) as client:
             client.put(self._path(key), memoryview(data).cast("B"), use_multipart=False)
 
-    def remove(self, key: str) -> None:
-        self.remove_all([key, *(each for each in self.sizes() if each.startswith(f"{key}/"))])
-
     def remove_all(self, keys: list[str]) -> None:
         """Remove keys. Keys that do not exist are ignored."""
         with self._asking("remove") as client:
@@ -197,6 +194,7 @@ class NewObjects(ObjectStorage):
     Nothing of it is visible there before `publish`.
     """
 
+    scratch = None
     kept = timedelta(days=1)  # age up to which a generation that is not current is kept: it may be being written
 
     def __init__(self, target: str) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 import dask
 
@@ -49,6 +51,14 @@ def lasting_folder() -> str:
                 raise InputError(f"scratch folder '{parent}' cannot be used: {reason(error)}.") from error
             raise
     return folder
+
+
+def saved_stream(stream: IO[bytes]) -> str:
+    """Save a binary stream to a scratch file that stays until the process ends, and return its path."""
+    path = os.path.join(lasting_folder(), "stream")
+    with _explained(os.path.dirname(path)), open(path, "wb") as file:
+        shutil.copyfileobj(stream, file)
+    return path
 
 
 @contextmanager

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
-from pathlib import Path
 
 from dask_odm.data.storage.files import WholeFile, make_folders, open_whole, sync, write_synced
 from dask_odm.data.storage.locations import MANIFEST, is_address
@@ -63,14 +61,6 @@ class LocalStorage:
         """Write a key and replace its former bytes."""
         with BufferedWriter(WholeFile(make_folders(self.location, key), "wb")) as file:
             file.write(data)
-
-    def remove(self, key: str) -> None:
-        """Remove a key and all keys below it."""
-        path = os.path.join(self.location, key)
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        else:
-            Path(path).unlink(missing_ok=True)
 
     def complete(self, key: str, data: bytes) -> None:
         """Write the last key, the manifest, after all others are safely stored."""
@@ -123,6 +113,11 @@ class NewFolder(LocalStorage):
     """Folder that is written beside its place, ``target``, and then renamed to it. Nothing is visible there before."""
 
     target: str
+
+    @property
+    def scratch(self) -> str | None:
+        """Folder of files that nobody else sees while this is written; None for the system's."""
+        return self.location
 
     def check(self, *, overwrite: bool) -> bool:
         """Return whether something would be replaced; raise InputError if the target may not be written."""

@@ -64,7 +64,7 @@ class _Window:
 
     def _read(self, folder: SealedFolder, i: int) -> None:
         self._held = -1  # its memory is about to be overwritten
-        folder.numbers(self._array, i, self._chunk)
+        folder.chunk(self._array, i).numbers(self._chunk)
         self._held = i
 
 

@@ -166,9 +166,13 @@ class Layout:
     @property
     def X(self) -> ArrayLayout:
         """Layout of dense rows."""
-        d = self.features
-        dims = ("sample", "feature")
-        return ArrayLayout("X", (self.rows, d), (self.chunk_rows, d), self.dtype, dims, self.compression)
+        return self._along_rows("X", self.dtype, "feature", self.features)
+
+    def _along_rows(self, name: str, dtype: str, dim: str, width: int) -> ArrayLayout:
+        """Return the layout of ``width`` numbers a row, or if that is 0 of one without a dimension of its own."""
+        inner = (width,) if width else ()
+        dims = ("sample", dim)[: 1 + len(inner)]
+        return ArrayLayout(name, (self.rows, *inner), (self.chunk_rows, *inner), dtype, dims, self.compression)
 
     def of_rows(self) -> dict[str, ArrayLayout]:
         """Return the arrays of the rows by name: those of X, ``y`` (codes or real targets) and ``weight``."""
@@ -176,8 +180,8 @@ class Layout:
 
     def of_columns(self) -> dict[str, ArrayLayout]:
         """Return ``y`` (codes or real targets) and ``weight`` by name, if there are any."""
-        types = {"y": self.y_dtype, "weight": "float64" if self.has_weight else None}
-        return {name: self._column(name, dtype) for name, dtype in types.items() if dtype is not None}
+        y = {} if self.y_dtype is None else {"y": self._along_rows("y", self.y_dtype, "target", self.targets)}
+        return y | ({"weight": self._along_rows("weight", "float64", "", 0)} if self.has_weight else {})
 
     def of_entries(self) -> dict[str, ArrayLayout]:
         """Return the arrays of sparse rows by name, none of dense ones: entries, their columns, bounds of the rows."""
@@ -208,18 +212,10 @@ class Layout:
             return self.rows * self.features * np.dtype(self.dtype).itemsize + of_targets
         return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows + of_targets
 
-    def _column(self, name: str, dtype: str) -> ArrayLayout:
-        wide = (self.targets,) if name == "y" and self.targets else ()
-        dims = ("sample", "target")[: 1 + len(wide)]
-        return ArrayLayout(name, (self.rows, *wide), (self.chunk_rows, *wide), dtype, dims, self.compression)
-
     def of_coordinates(self) -> dict[str, ArrayLayout]:
         """Return the array (rows, coordinates) of the places that rows come from, by name, if there is any."""
         count = len(self.coordinates)
-        dims = ("sample", "coordinate")
-        shape = (self.rows, count)
-        array = ArrayLayout(COORDINATES, shape, (self.chunk_rows, count), "float64", dims, self.compression)
-        return {COORDINATES: array} if count else {}
+        return {COORDINATES: self._along_rows(COORDINATES, "float64", "coordinate", count)} if count else {}
 
     def of_features(self) -> dict[str, ArrayLayout]:
         """Return the arrays over features by name, each a single chunk: names, weights of words, and statistics.

@@ -64,7 +64,7 @@ class Record(SealedFolder):
         layout = self._layout(name)
         if layout.shape:
             return self.rows(name, 0, layout.shape[0])
-        return self.numbers(layout, 0).copy()
+        return self.chunk(layout, 0).numbers().copy()
 
     def rows(self, name: str, start: int, stop: int) -> Array:
         """Read rows ``start`` to ``stop`` (excluded) of the first axis, and only the chunks that hold them.
@@ -83,7 +83,7 @@ class Record(SealedFolder):
         for i in range(start // size, -(-stop // size)):
             first = max(start, i * size)
             last = min(stop, (i + 1) * size)
-            chunk = self.numbers(layout, i, buffer)
+            chunk = self.chunk(layout, i).numbers(buffer)
             out[first - start : last - start] = chunk[first - i * size : last - i * size]
         return out
 

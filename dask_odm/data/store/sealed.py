@@ -31,16 +31,15 @@ CACHE_LINE = 64  # bytes
 
 @dataclass(frozen=True)
 class ChunkFile:
-    """Chunk ``i`` of an array at ``root``.
+    """Chunk ``i`` of an array in a ``folder``.
 
-    ``entry`` is its size and checksum by the manifest, if they are known: a sound chunk may be another one's.
+    ``entry`` is its size and checksum by the manifest: a sound chunk may be another one's.
     """
 
-    root: str
+    folder: SealedFolder
     array: ArrayLayout
     i: int
-    entry: Entry | None = None
-    kind: str = "store"
+    entry: Entry
 
     def numbers(self, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read the chunk, padding included, into the buffer ``out`` if that is given.
@@ -53,11 +52,10 @@ class ChunkFile:
 
     def payload(self, out: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[np.uint8]:
         """Read the file and check it; return its bytes without the checksum."""
-        data = np.empty(self.size, dtype=np.uint8) if out is None else out[: self.size]
+        data = np.empty(self.entry[0], dtype=np.uint8) if out is None else out[: self.entry[0]]
         with self._explained():
-            read = storage_of(self.root).read_into(self.key, data.data)
-        self.check_size(read)
-        self._compare(crc32c(data[:-CHECKSUM_BYTES]), data[-CHECKSUM_BYTES:])
+            self.check_size(storage_of(self.folder.path).read_into(self.key, data.data))
+            self._compare(crc32c(data[:-CHECKSUM_BYTES]), data[-CHECKSUM_BYTES:])
         return data[:-CHECKSUM_BYTES]
 
     def pieces(self, rows: int) -> Iterator[Array]:
@@ -72,7 +70,7 @@ class ChunkFile:
         end = np.empty(CHECKSUM_BYTES + 1, dtype=np.uint8)
         checksum = 0
         read = 0
-        with self._explained(), LocalStorage(self.root).opened(self.key) as file:
+        with self._explained(), LocalStorage(self.folder.path).opened(self.key) as file:
             while read < nbytes:
                 piece = buffer[: nbytes - read]
                 count = file.readinto(piece.data)
@@ -81,29 +79,24 @@ class ChunkFile:
                     break
                 checksum = crc32c(piece, checksum)
                 yield piece.view(self._dtype).reshape(shape)
-            read += file.readinto(end.data)
-        self.check_size(read)
-        self._compare(checksum, end[:-1])
+            self.check_size(read + file.readinto(end.data))
+            self._compare(checksum, end[:-1])
 
     def check_size(self, found: int | None) -> None:
         """Raise StoreError unless the file was found, and has the size that it should have."""
-        if found != self.size:
-            raise self.damage("missing" if found is None else f"truncated, {found} of {self.size} bytes")
+        if found != self.entry[0]:
+            raise self.damage("missing" if found is None else f"truncated, {found} of {self.entry[0]} bytes")
 
     def damage(self, what: str) -> StoreError:
         """Return the error for a damaged chunk, naming store, array and chunk."""
-        place = f"{self.kind} '{self.root}', array '{self.array.name}', chunk {self.array.chunk_label(self.i)}"
-        return StoreError(f"{place}: {what}; {kind_named(self.kind).repair}.")
+        folder = self.folder
+        place = f"{folder.kind} '{folder.path}', array '{self.array.name}', chunk {self.array.chunk_label(self.i)}"
+        return StoreError(f"{place}: {what}; {kind_named(folder.kind).repair}.")
 
     @property
     def key(self) -> str:
         """Key of the file in the folder."""
         return self.array.chunk_key(self.i)
-
-    @property
-    def size(self) -> int:
-        """Bytes that the file should have."""
-        return self.array.chunk_nbytes + CHECKSUM_BYTES if self.entry is None else self.entry[0]
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -125,18 +118,19 @@ class ChunkFile:
         found = int.from_bytes(end.tobytes(), "little")
         if checksum != found:
             raise self.damage("checksum mismatch")
-        if self.entry is not None and self.entry[1] != found:
+        if self.entry[1] != found:
             raise self.damage("checksum differs from the manifest's (swapped or of another store)")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise errors of the system as StoreError, naming the chunk."""
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise self.damage("missing") from error
-        except OSError as error:
-            raise self.damage(f"unreadable ({reason(error)})") from error
+        """Raise errors of the system as StoreError, naming the chunk, or that of a folder that was replaced."""
+        with self.folder._still_there():
+            try:
+                yield
+            except FileNotFoundError as error:
+                raise self.damage("missing") from error
+            except OSError as error:
+                raise self.damage(f"unreadable ({reason(error)})") from error
 
 
 # (size, checksum) of all chunks of the folders that a process used last: by path and digest, array name to (chunks, 2).
@@ -163,7 +157,7 @@ class SealedFolder:
             with _loading:  # one thread loads, the others wait
                 entries = ENTRIES.get((self.path, self.digest)) or self._keep(self._manifest())
         size, checksum = entries[array.name][i].tolist()
-        return ChunkFile(self.path, array, i, (size, checksum), self.kind)
+        return ChunkFile(self, array, i, (size, checksum))
 
     def _keep(self, manifest: Manifest, most: int = 16) -> dict[str, npt.NDArray[np.int64]]:
         """Keep the entries of the manifest among those of ``most`` folders, and return them."""
@@ -174,18 +168,6 @@ class SealedFolder:
             while len(ENTRIES) > most:
                 del ENTRIES[next(iter(ENTRIES))]
         return entries
-
-    def numbers(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
-        """Read the numbers of a chunk, padding included, as `ChunkFile.numbers` does."""
-        chunk = self.chunk(array, i)
-        with self._still_there():
-            return chunk.numbers(out)
-
-    def pieces(self, array: ArrayLayout, i: int, rows: int) -> Iterator[Array]:
-        """Yield a plain chunk of a folder in pieces, as `ChunkFile.pieces` does."""
-        chunk = self.chunk(array, i)
-        with self._still_there():
-            yield from chunk.pieces(rows)
 
     def verify(self) -> int:
         """Check every file against the manifest, report `Progress`, and return how many bytes were read.
@@ -219,7 +201,7 @@ class SealedFolder:
 
     def _chunks(self, manifest: Manifest) -> list[ChunkFile]:
         return [
-            ChunkFile(self.path, array, i, entry, self.kind)
+            ChunkFile(self, array, i, entry)
             for name, array in manifest.arrays.items()
             for i, entry in enumerate(manifest.chunks[name])
         ]

@@ -336,6 +336,17 @@ def class_sums(codes: Array, weight: Array, classes: int) -> npt.NDArray[np.floa
     return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)
 
 
+def listed(labels: Array) -> list[Any]:
+    """Return labels (n,) as Python's values; dates and spans, which `tolist` may make numbers, as words of one unit."""
+    if labels.dtype.kind not in "mM":
+        return list(labels.tolist())
+    if labels.dtype.kind == "M":
+        words = np.datetime_as_string(labels, unit="auto").tolist()
+    else:
+        words = [f"{span} ns" for span in labels.astype("m8[ns]").astype(np.int64).tolist()]
+    return [None if missing else word for word, missing in zip(words, np.isnat(labels), strict=True)]
+
+
 def is_text(label: Any) -> bool:
     """Return whether a label is a number or text that UTF-8 and NumPy can hold.
 

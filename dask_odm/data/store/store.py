@@ -217,7 +217,7 @@ class Store(SealedFolder):
             return None
         array = self.layout.of_features()[IDF]
         try:
-            return TextRecipe(self.layout.text, self.numbers(array, 0).astype(np.float64))
+            return TextRecipe(self.layout.text, self.chunk(array, 0).numbers().astype(np.float64))
         except ValueError as error:
             raise self.chunk(array, 0).damage(str(error)) from error
 
@@ -225,7 +225,7 @@ class Store(SealedFolder):
     def statistics(self) -> Statistics:
         """Per-feature statistics, read on demand."""
         arrays = self.layout.of_features()
-        found = {name: self.numbers(arrays[f"statistics/{name}"], 0) for name in STATISTICS}
+        found = {name: self.chunk(arrays[f"statistics/{name}"], 0).numbers() for name in STATISTICS}
         return Statistics(**{name: each[list(self.order)] if self.order else each for name, each in found.items()})
 
     @property
@@ -326,7 +326,7 @@ class Store(SealedFolder):
             whole_chunk = self.read_chunk(X, i)
             yield from (self._ordered(whole_chunk[at : at + rows]) for at in range(0, left, rows))
             return
-        for piece in self.pieces(X, i, rows):
+        for piece in self.chunk(X, i).pieces(rows):
             if left:  # the last chunk is padded
                 yield self._ordered(piece[:left])
             left -= min(left, len(piece))
@@ -334,7 +334,7 @@ class Store(SealedFolder):
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        chunk = self.numbers(array, i, out)[: rows.stop - rows.start]
+        chunk = self.chunk(array, i).numbers(out)[: rows.stop - rows.start]
         what = None
         if array.name == "y" and self.target is not None:
             chunk = np.where(known_targets(chunk), chunk[:, self.target], np.nan if self.classes is None else -1.0)

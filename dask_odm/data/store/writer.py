@@ -7,7 +7,8 @@ zarr. A store becomes visible only when every byte of it is on disk; a failure l
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ from scipy.sparse import issparse
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import new_storage
 from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.kept_rows import KeptBlocks
 from dask_odm.data.store.layout import (
     CODE_TYPES,
     COORDINATES,
@@ -44,8 +46,6 @@ from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.typing import Array
-
-_KEPT = "kept"  # key of columns that wait until all labels are known, and how many rows a chunk of sparse ones has
 
 
 class StoreWriter:
@@ -83,22 +83,23 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         with writing("store", self.path):
             self._storage.begin(overwrite=self.overwrite)
+            self._kept = KeptBlocks(TemporaryFile(dir=self._storage.scratch))  # columns, until all labels are known
         self.rows = 0
         self._entries: dict[str, list[Entry]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
-        self._kept = 0  # how often columns were put aside
         self._open: OpenChunk | OpenEntries | None = None
         return self
 
     def restart(self) -> None:
         """Begin the store anew, without the rows that were appended."""
-        self._storage.discard()
+        self.__exit__(None, None, None)
         self._storage = new_storage(self.path)
         self.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._kept.file.close()
         self._storage.discard()
 
     def append(
@@ -149,22 +150,16 @@ class StoreWriter:
         Later rows must have real targets, too.
         """
         chunk = self._open
-        table = np.array([*values, np.nan])
         if chunk is None or "y" not in chunk.columns or chunk.has_real_targets:
             return
-        with writing("store", self.path):
-            for i in range(self._kept):
-                columns = self._read_kept(chunk, i)
-                self._keep(columns | {"y": table[columns["y"]]}, i)
-        known = table[chunk.columns["y"][: chunk.used]]
+        self._kept.make_real(values)
+        known = np.array([*values, np.nan])[chunk.columns["y"][: chunk.used]]
         chunk.columns["y"] = np.append(known, np.empty(chunk.size - chunk.used))
         self._counts = np.zeros(0, dtype=np.int64)
 
-    def finish(
-        self, classes: Sequence[Label] | None = None, *, feature_names: Sequence[str] | None = None, source: str = ""
-    ) -> Store:
+    def finish(self, classes: Sequence[Label] | None = None, **more: Any) -> Store:
         """Complete the store, put it in its place and open it. Parameters are those of `prepare`."""
-        self.prepare(classes, feature_names=feature_names, source=source)
+        self.prepare(classes, **more)
         return self.publish()
 
     def prepare(
@@ -259,7 +254,8 @@ class StoreWriter:
         with writing("store", self.path):
             if X is not None:
                 self._write("X", X)
-            self._keep({name: column[: chunk.used] for name, column in chunk.columns.items()}, self._kept)
+            if chunk.columns:
+                self._kept.keep({name: column[: chunk.used] for name, column in chunk.columns.items()})
         chunk.used = 0
 
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
@@ -273,28 +269,12 @@ class StoreWriter:
         written = self._entries.setdefault(name, [])
         written.append(write_chunk(self._storage, array, len(written), sealed))
 
-    def _keep(self, columns: Mapping[str, Array], i: int) -> None:
-        """Put columns aside, in place of those that were put aside as number ``i``, if there are any."""
-        if columns:
-            self._storage.write(f"{_KEPT}/{i}", b"".join(column.tobytes() for column in columns.values()))
-            self._kept = max(self._kept, i + 1)
-
-    def _read_kept(self, chunk: OpenRows, i: int) -> dict[str, Array]:
-        """Return the columns that were put aside as number ``i``."""
-        of_row = [column[0].nbytes for column in chunk.columns.values()]
-        data = self._storage.read(f"{_KEPT}/{i}", sum(of_row) * chunk.size)
-        ends = np.cumsum(of_row) * (len(data) // sum(of_row))
-        parts = np.split(np.frombuffer(data, np.uint8), ends[:-1])
-        columns = zip(chunk.columns.items(), parts, strict=True)
-        return {name: part.view(column.dtype).reshape(-1, *column.shape[1:]) for (name, column), part in columns}
-
     def _write_kept(self, chunk: OpenRows, layout: Layout, kept: tuple[Label, ...], recode: Array) -> dict[str, object]:
         """Write the columns that were put aside, with final codes of labels, and return the attributes of y."""
         counts = np.zeros(max(1, len(kept)), dtype=np.int64)  # of real targets, all are one class
         totals = np.zeros(len(counts))
         of_values = np.zeros((layout.targets, 2, 2))
-        runs = (self._read_kept(chunk, i) for i in range(self._kept))
-        for columns in chunk.chunks(runs, layout.chunk_rows):
+        for columns in chunk.chunks(self._kept, layout.chunk_rows):
             for name, array in ((STARTS, "X/indptr"), ("weight", "weight"), (COORDINATES, COORDINATES)):
                 if name in columns:
                     self._write(array, sealed_bytes(columns[name]))
@@ -313,7 +293,6 @@ class StoreWriter:
                 rows = y[codes == 0] == value
                 held = weight[codes == 0] if layout.has_weight else np.full(len(rows), np.nan)
                 of_values[:, :, value] += np.stack([rows.sum(axis=0), held @ rows], axis=1)
-        self._storage.remove(_KEPT)
         if chunk.has_real_targets:
             return real_attributes(int(counts[0]), float(totals[0]), of_values)
         return class_attributes(kept, counts[: len(kept)], totals[: len(kept)] if layout.has_weight else None)

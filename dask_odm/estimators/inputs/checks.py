@@ -15,15 +15,9 @@ import pandas as pd
 from dask.base import is_dask_collection
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
+from sklearn.utils import validation
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    check_array,
-    validate_data,
-)
 
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.rows.memory import describe_not_finite
@@ -81,13 +75,10 @@ class CheckedRows:
         place = np.zeros(len(factors), self.codes.dtype)
         place[learned] = np.arange(len(learned))
         return replace(
-            self,
-            weight=np.where(np.array(factors)[self.codes] > 0, self.weight, 0.0),
-            classes=self.classes[learned],
-            codes=place[self.codes],
-            factors=tuple(factor for factor in factors if factor > 0),
+            self, weight=np.where(np.array(factors)[self.codes] > 0, self.weight, 0.0), classes=self.classes[learned],
+            codes=place[self.codes], factors=tuple(factor for factor in factors if factor > 0),
             all_classes=self.classes,
-        )
+        )  # fmt: skip
 
 
 @contextmanager
@@ -149,13 +140,13 @@ def validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
         y = labels_of(y)
         require_labels(y)
         rows = rows_of(given.X)
-        X, y = validate_data(reader, rows, y, **options)
+        X, y = validation.validate_data(reader, rows, y, **options)
     else:
         rows = rows_of(given.X)
-        X = validate_data(reader, rows, **options)
+        X = validation.validate_data(reader, rows, **options)
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names if names is not None or not isinstance(rows, pd.DataFrame) else rows.columns.tolist())
-    weight = _check_sample_weight(weights_of(given.weight), X, dtype=np.float64, ensure_non_negative=True)
+    weight = validation._check_sample_weight(weights_of(given.weight), X, dtype=np.float64, ensure_non_negative=True)
     return X, y, weight, names
 
 
@@ -199,17 +190,17 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     # `validate_data`'s order of checks: names, values, then the number of features
     recipe = getattr(estimator, "column_recipe_", None)
     if recipe is not None:  # by which X was made
-        encoded: Array = check_array(X, input_name="X", **given)
+        encoded: Array = validation.check_array(X, input_name="X", **given)
         require_finite(encoded, recipe.feature_names)
         return encoded
     rows = rows_of(X)
-    _check_feature_names(estimator, rows, reset=False)
-    checked: Array = check_array(rows, input_name="X", **given)
+    validation._check_feature_names(estimator, rows, reset=False)
+    checked: Array = validation.check_array(rows, input_name="X", **given)
     names = getattr(estimator, "feature_names_in_", None)
     if isinstance(rows, pd.DataFrame):
         names, checked = rows.columns.tolist(), checked if issparse(checked) else filled(checked, estimator)
     require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
-    _check_n_features(estimator, checked, reset=False)
+    validation._check_n_features(estimator, checked, reset=False)
     return checked
 
 
@@ -237,7 +228,7 @@ def check_features(estimator: Any, source: Any) -> None:
     names = source.feature_names
     if hasattr(estimator, "feature_names_in_"):
         rows = np.empty((0, 0)) if names is None else pd.DataFrame(columns=list(map(str, names)))
-        _check_feature_names(estimator, rows, reset=False)
+        validation._check_feature_names(estimator, rows, reset=False)
     if source.features != estimator.n_features_in_:
         hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(

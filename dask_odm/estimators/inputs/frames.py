@@ -12,19 +12,11 @@ import pandas as pd
 from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
+from dask_odm.data.readers import tables
 from dask_odm.data.readers.column_values import values_by
 from dask_odm.data.readers.labels import are_same, plain_labels
 from dask_odm.data.readers.sources import LABEL_NAMES, is_of, require_in_range
 from dask_odm.data.readers.survey import Survey
-from dask_odm.data.readers.tables import (
-    PandasTable,
-    is_arrow_frame,
-    label_among,
-    no_numbers,
-    numbers_of,
-    other_type,
-    refuse_unreadable_frame,
-)
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
@@ -48,13 +40,13 @@ def as_pandas(X: Any) -> Any:
 
     Raises InputError for a frame of polars that is lazy, or holds integers of 128 bits.
     """
-    refuse_unreadable_frame(X)
+    tables.refuse_unreadable_frame(X)
     if is_of(X, "polars", "DataFrame"):  # without pyarrow, which polars does not need
         values = {each.name: each.to_numpy() for each in X.get_columns()}
         frame = pd.DataFrame({name: held if held.ndim == 1 else list(held) for name, held in values.items()})
         zoned = [name for name, dtype in X.schema.items() if getattr(dtype, "time_zone", None) is not None]
         return frame.assign(**{name: frame[name].dt.tz_localize("UTC") for name in zoned})  # NumPy knows no zones
-    if is_arrow_frame(X):
+    if tables.is_arrow_frame(X):
         import pyarrow
 
         return pyarrow.table(X).to_pandas()
@@ -81,7 +73,7 @@ def rows_of(X: Any) -> Any:
         return X.sparse.to_dense()  # of which scikit-learn makes no sparse rows
     if not any(map(types.is_object_dtype, X.dtypes)):
         return X
-    return pd.DataFrame(numbers_of(X), X.index, X.columns)
+    return pd.DataFrame(tables.numbers_of(X), X.index, X.columns)
 
 
 def surveyed_rows(frame: pd.DataFrame, dtype: str | None) -> tuple[Array, ColumnRecipe] | None:
@@ -99,7 +91,7 @@ def surveyed_rows(frame: pd.DataFrame, dtype: str | None) -> tuple[Array, Column
         raise InputError(f"X: two columns are named {quoted(twice)}; give each a name of its own.")
     others = _without_numbers(frame)  # words or spans of time, which may be numbers
     survey = Survey(names)
-    table, place = PandasTable(frame), "X, row {}".format
+    table, place = tables.PandasTable(frame), "X, row {}".format
     held = (table.column(j, 0, len(frame)) for j in range(len(names)))
     values = survey.add(held, len(frame), place, spells_all=False)
     require_in_range(values, dtype or "float64", names, place)
@@ -113,7 +105,7 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
     """
     places = recipe.places(list(map(str, frame.columns)), "X")
-    table, place = PandasTable(frame), f"{where}, row {{}}".format
+    table, place = tables.PandasTable(frame), f"{where}, row {{}}".format
     held = (None if at < 0 else table.column(at, 0, len(frame)) for at in places)
     values = values_by(recipe, held, len(frame), place)
     require_in_range(values, recipe.dtype, recipe.names, place)
@@ -229,7 +221,7 @@ def refuse_labels_among(X: Any, y: Any, given: Any) -> None:
         labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
         same = labels.ndim == 1 and len(X) > 0 and are_same(plain_labels(X[name]), labels)
     if same:
-        raise InputError(label_among("X", f"column {quoted(name)}"))
+        raise InputError(tables.label_among("X", f"column {quoted(name)}"))
 
 
 def dask_rows(frame: Any, recipe: ColumnRecipe | None = None) -> Any:
@@ -288,13 +280,13 @@ def warn_column() -> None:
 def require_numbers(frame: pd.DataFrame) -> None:
     """Raise InputError for columns without numbers."""
     names = frame.columns.tolist()
-    others = [(f"column {quoted(names[j])}", other_type(frame.iloc[:, j])) for j in _without_numbers(frame)]
+    others = [(f"column {quoted(names[j])}", tables.other_type(frame.iloc[:, j])) for j in _without_numbers(frame)]
     if others:
         way_out = "give numbers, leave out what is no feature of it, or fit it to a table with such columns"
-        raise no_numbers("X", others, f"the model learned from numbers: {way_out}")
+        raise tables.no_numbers("X", others, f"the model learned from numbers: {way_out}")
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[int]:
     """Return the places of the columns without numbers. Numbers in object columns are accepted."""
     plain = [dtype.kind in "iuf" for dtype in frame.dtypes]
-    return [j for j, is_plain in enumerate(plain) if not is_plain and other_type(frame.iloc[:, j]) is not None]
+    return [j for j, is_plain in enumerate(plain) if not is_plain and tables.other_type(frame.iloc[:, j]) is not None]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
@@ -38,9 +38,19 @@ from dask_odm.typing import Array
 
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
-    from dask_odm.estimators.target_kinds import TargetKind
 
 BLOCK_BYTES = SLAB_BYTES  # bytes of rows that are written to a store, or made dense, at a time
+
+
+class StoredTargets(Protocol):
+    """What y becomes in a store."""
+
+    name: ClassVar[str]  # "classes" or "real"
+
+    @property
+    def several(self) -> bool:
+        """Whether y may have several columns."""
+        ...
 
 
 class Resolved:
@@ -77,7 +87,7 @@ class Resolved:
         """Yield rows whose values can be had at once: all, or batch by batch."""
         yield self
 
-    def stored(self, targets: TargetKind) -> AbstractContextManager[Store]:
+    def stored(self, targets: StoredTargets) -> AbstractContextManager[Store]:
         """Provide rows as a store, which is a scratch one of this ``with`` block; its y becomes ``targets``."""
         raise NotImplementedError  # rows in memory are checked first, see `lazy_rows`
 
@@ -140,7 +150,7 @@ class _Blocks(Resolved):
         raise NotImplementedError
 
     @contextmanager
-    def stored(self, targets: TargetKind) -> Iterator[Store]:
+    def stored(self, targets: StoredTargets) -> Iterator[Store]:
         encoder = LabelEncoder(text=False, target=targets.name, several=targets.several)
         with scratch_folder() as folder:
             path = os.path.join(folder, "spooled.zarr")
@@ -153,7 +163,8 @@ class _Blocks(Resolved):
                     writer.append(X, codes, numbers)
                     meter.add(X.shape[0])
                 names = None if self.feature_names is None else [str(name) for name in self.feature_names]
-                store = writer.finish(encoder.classes() or None, feature_names=names, source=self.title)
+                told = {"feature_names": names, "source": self.title, "columns": self.column_recipe}
+                store = writer.finish(encoder.classes() or None, **told)
             yield store
 
 
@@ -210,10 +221,8 @@ class LazyArrays(_Blocks):
         names = _names_of(self.X, self.feature_names, recipe)
         X = self.X.map_blocks(
             lambda rows: rows_by(pd.DataFrame(rows, columns=names), recipe),
-            chunks=(self.X.chunks[0], (recipe.n_features,)),
-            dtype=recipe.dtype,
-            meta=np.empty((0, 0), recipe.dtype),
-        )
+            chunks=(self.X.chunks[0], (recipe.n_features,)), dtype=recipe.dtype, meta=np.empty((0, 0), recipe.dtype),
+        )  # fmt: skip
         return replace(self, X=X, column_recipe=recipe, feature_names=None)
 
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
@@ -292,7 +301,7 @@ class StoredRows(Resolved):
         return np.array([*codes_of(self.source.classes or (), classes), -1])[y]
 
     @contextmanager
-    def stored(self, targets: TargetKind) -> Iterator[Store]:
+    def stored(self, targets: StoredTargets) -> Iterator[Store]:
         yield self.source
 
 
@@ -306,7 +315,7 @@ class LazyTable(Resolved):
     dtype: str | None = None  # of the features that columns become
 
     @contextmanager
-    def stored(self, targets: TargetKind) -> Iterator[Store]:
+    def stored(self, targets: StoredTargets) -> Iterator[Store]:
         given, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
         with scratch_folder() as folder:
             rows = open_source(given, label=label, weight=self.weight, dtype=self.dtype or "float64")

@@ -121,18 +121,20 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     best = search.best
     setting = Setting.of(state.history[best])
     if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
+        search.end()
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
         kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
         cells = replace(fit, first=fit.estimator(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
         stretches = trials.metrics_of_cells(setting, state.history) if kernels else {}
         trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)
-        trained.attributes.update(trials.of_metric(setting))
+        trained.attributes.update(trials.of_metric(setting), search_seconds_=search.seconds)
         return trained
     if last := trials.last_solver(setting, state.history[best]["objective"]):
         state = search.go_on_as_learned(in_cells=last == "cells")
         best = search.best
         setting = Setting.of(state.history[best])
+    search.end()
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     trained.attributes.update(
@@ -140,6 +142,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         best_score_=state.history[best]["objective"],
         best_index_=best,
         nested_score_=trials.nested_score(state),
+        search_seconds_=search.seconds,
         **trials.of_metric(setting),
         cv_results_=_results_of(state, trials, params, list(fit.scorers or ())),
     )
@@ -217,6 +220,13 @@ class _Trials(SampleTrials):
         if stage == LEARNED:
             return learned_rows(self._data, apart=self._end.solver != "cells")
         return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
+
+    def work(self, stage: int) -> float:
+        if stage == LEARNED:
+            if not self._is_plain or self._data.labelled_rows < MANY or self._many:
+                return 0.0
+            return super().work(FINE)
+        return super().work(stage)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == LEARNED or (stage == WHOLE and self._many):

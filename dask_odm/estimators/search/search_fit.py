@@ -80,7 +80,8 @@ class SearchParameters(LeftOutScores):
         a sample of 4,000 rows learns it, and settings are then compared by rows that are not of this half.
     budget : {"fast", "default", "thorough"}, default="default"
         How much is tried. "fast" has one scaling for each kernel and no metric, and looks closer at the best. "default"
-        looks closer at the best of each kernel, and "thorough" at all.
+        looks closer at the best of each kernel, and "thorough" at all. The seconds are told by progress bars and the
+        log once the first trials are done, and by ``search_seconds_``.
 
     Attributes
     ----------
@@ -101,6 +102,8 @@ class SearchParameters(LeftOutScores):
         Several scores have their names in place of "score". By default, the rank is by logistic loss or R². λ is the
         value for all rows. On a sample, λ is smaller in proportion to the weight of the sample. Saved models do not
         have this attribute.
+    search_seconds_ : dict
+        Seconds of search and last fit: "expected" as the first trials told, and "taken". Saved models have none.
     feature_importances_ : ndarray of shape (n_features_in_,)
         As of `ODMClassifier`, if a metric was learned with the best kernel and scaling, be it better or not.
     """
@@ -124,7 +127,7 @@ class SearchParameters(LeftOutScores):
     _saved: ClassVar[tuple[str, ...]] = (
         "best_params_", "best_score_", "best_index_", "nested_score_", "feature_importances_"
     )  # fmt: skip
-    _unsaved: ClassVar[tuple[str, ...]] = ("cv_results_",)
+    _unsaved: ClassVar[tuple[str, ...]] = ("cv_results_", "search_seconds_")
     _plain: ClassVar[Any]  # the estimator whose settings are found
     _axes: ClassVar[tuple[str, ...]] = ("gammas", "lams")
 

@@ -165,8 +165,7 @@ def gamma_of_cells(data: TrainingData, fit: ODMFit) -> float:
 def _losses(residuals: Array, fit: ODMFit) -> Array:
     """Return twice the loss of a row of weight 1 at every residual (n,), for λ = M."""
     below, above = fit.odm.outside(residuals)
-    found: Array = below**2 + fit.odm.upsilon * above**2
-    return found
+    return below**2 + fit.odm.upsilon * above**2
 
 
 def _trial_of(solver: str, data: TrainingData, fit: ODMFit, share: float) -> ODMFit:

@@ -204,5 +204,4 @@ def _directions(rows: Any, rng: np.random.Generator) -> Array:
         basis, _ = np.linalg.qr(back if mean is None else back - np.outer(mean, products.sum(axis=0)))
     products = along(basis)
     _, vectors = np.linalg.eigh(products.T @ products)
-    found: Array = (basis @ vectors[:, ::-1]).T
-    return found
+    return (basis @ vectors[:, ::-1]).T

@@ -289,4 +289,4 @@ def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings)
         {OF_MACHINE: (scores[i], codes == code, counted), "loo_parameters_": parameters / settings.machines}
         for i, code in enumerate(positive)
     ]
-    return joined_left_out(machines, pairs=settings.pairs)
+    return joined_left_out(machines)

@@ -99,5 +99,4 @@ def are_stale(curvatures: Array, made: Array) -> Array:
     now = np.maximum(curvatures, little)
     then = np.maximum(made, little)
     changed = ((now > CHANGE * then) | (then > CHANGE * now)).any(axis=1) | ~made.any(axis=1)
-    stale: Array = changed & (made >= 0).all(axis=1)
-    return stale
+    return changed & (made >= 0).all(axis=1)

@@ -103,7 +103,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         if fit.loo:
             each = zip(machines, coefficients, strict=True)
             values = [_left_out(given.of_machine(machine), landmarks, a, fit) for machine, a in each]
-            left_out_rows = joined_left_out(values, pairs=pairs > 0)
+            left_out_rows = joined_left_out(values)
     intercept = landmarks.kernel.bias * coefficients.sum(axis=1)
     kernel = replace(landmarks.kernel, bias=0.0)
     model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, pairs)

@@ -31,6 +31,7 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 from dask_odm.learning.solution import Record, StepClock
+from dask_odm.methods.search.forecast import Forecast
 from dask_odm.typing import Array
 
 # stages; after the first two come one of the next two, or neither, and perhaps the last
@@ -203,6 +204,7 @@ class Search:
 
     Views with a metric follow those without in the ``axes``, if there are any of these. ``learned(setting)`` learns
     that of a setting's view with its γ, λ, υ and θ, and returns its loss and the γ for it; None if none is better.
+    The ``forecast`` knows the work of trials, and tells the seconds of all.
     """
 
     axes: Axes
@@ -216,6 +218,7 @@ class Search:
     judges: bool = False
     budget: Budget = BUDGETS["default"]
     holds_back: bool = False
+    forecast: Forecast = field(default_factory=Forecast)
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
     _expected: int = field(init=False, default=0)
@@ -225,10 +228,17 @@ class Search:
         axes = self.axes
         views = axes.coarse_views
         climbing = min(len(views), self.budget.climbing)
-        coarse = [points for view in views for points in axes.first(view)]
-        self._expected = sum(map(len, coarse)) + climbing * (9 + len(axes.upsilons) + len(axes.thetas))
-        for points in coarse:
-            self._try(COARSE, points)
+        first = [axes.first(view) for view in views]
+        coarse = sum(len(points) for lists in first for points in lists)
+        # a view with a metric takes twice as long, as that is learned first
+        fine = climbing * (9 + len(axes.upsilons) + len(axes.thetas)) * (3 if len(views) < len(axes.views) else 1)
+        further = climbing * TUNING.most_climbs
+        self._expected = coarse + fine
+        self.forecast.begin({COARSE: coarse, FINE: fine, WHOLE: further, JUDGED: self.budget.judged, LEARNED: further})
+        for lists in first:
+            for points in lists:
+                self._try(COARSE, points)
+            self.forecast.tell()
         starts = self._starts()[:climbing]
         for start in starts:
             self._climb(start)
@@ -244,7 +254,12 @@ class Search:
                 if any(self.goes_on(axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)
-        return self._ended()
+        return self._state()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds that the first trials told, and those since the search began."""
+        return {"expected": self.forecast.first or np.nan, "taken": self.forecast.taken}
 
     @property
     def best(self) -> int:
@@ -276,11 +291,11 @@ class Search:
         for axis in () if in_cells else ("gamma", "share"):
             at = self._best(LEARNED)
             self._try_along(LEARNED, self.axes.along(at, axis)[: getattr(at, axis)][::-1])
-        return self._ended()
-
-    def _ended(self) -> SearchState:
-        report(Progress("search", len(self._trials), len(self._trials), "settings"))
         return self._state()
+
+    def end(self) -> None:
+        """Report that the search has ended."""
+        report(Progress("search", len(self._trials), len(self._trials), "settings"))
 
     def _starts(self) -> list[SearchPoint]:
         """Return the best point of each view, that of each kernel first: more rows change the order of kernels most."""
@@ -380,7 +395,8 @@ class Search:
         if not new:
             return
         done = len(self._trials)
-        report(Progress("search", done, max(self._expected, done + len(new)), "settings"))
+        expected = max(self._expected, done + len(new))
+        report(Progress("search", done, expected, "settings", seconds=self.forecast.seconds))
         clock = StepClock()
         known = self.resume
         if known is not None and len(known.history) >= done + len(new):
@@ -388,9 +404,11 @@ class Search:
                 if known.history[i]["stage"] != stage or tuple(known.points[i]) != point:
                     raise InputError("the checkpoint of the search has tried other settings; remove it.")
                 self._add(known.scores[i], point, known.history[i])
+            self.forecast.add(stage, len(new), sum(record["seconds"] for record in known.history[done:][: len(new)]))
             return
         settings = [self.axes.setting(point) for point in new]
         found = self.tried(stage, settings)
+        self.forecast.add(stage, len(new), clock.seconds)
         each = clock.seconds / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
             score = float(np.mean(scores[0, : self.splits]))

@@ -29,6 +29,7 @@ from dask_odm.methods.search.climb import (
     Setting,
     View,
 )
+from dask_odm.methods.search.forecast import Forecast
 from dask_odm.methods.search.trials import (
     LeftOut,
     Score,
@@ -221,7 +222,26 @@ class SampleTrials:
             axes, self.scores, self.splits, self.goes_on, resume, on_state, self.learned,
             self.decides, self.judges, budget,
             holds_back=self._of_classes and self._score is not accuracy,
+            forecast=Forecast(self.work, self.work_of(self._data.labelled_rows, TUNING.more_landmarks)),
         )  # fmt: skip
+
+    def work(self, stage: int) -> float:
+        """Return the work of a trial of a stage; 0 if the stage is left out."""
+        few, some, many = TUNING.landmarks
+        if stage == JUDGED:
+            return TUNING.folds * self.work(FINE) if self.judges else 0.0
+        if stage == WHOLE and self._many and not self._has_machines:
+            return self.work_of(self._data.labelled_rows, many)
+        if stage == WHOLE:
+            goes_on = not self.judges and not self._many and self._has_room
+            return self.work_of(self.rows(FINE), TUNING.more_landmarks) if goes_on else 0.0
+        return self.work_of(self.rows(stage), few if stage == COARSE else some)
+
+    def work_of(self, rows: int, landmarks: int) -> float:
+        """Return the work of so many rows and landmarks: kernel values, and a matrix of each machine."""
+        machines = len(self._data.class_weights) if self._has_machines else 1
+        count = min(landmarks, rows)
+        return float(rows * count * (count + TUNING.landmarks[FINE]) * machines)
 
     def _seen(self, stage: int, setting: Setting) -> list[TrialRows]:
         """Return the samples of a stage with the features that a setting's kernel and landmarks give."""
@@ -297,4 +317,5 @@ def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun
     trials = SampleTrials(data, kernel, run, Splits(None, run.seed), axes.views)
     search = trials.search(axes)
     best = search.run().history[search.best]
+    search.end()
     return Setting.of(best), best["objective"]

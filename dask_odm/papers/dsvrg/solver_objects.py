@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Real
-from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from dask_odm.learning.parameters import COUNT, COUNT_OR_NONE, SolverObject, with_parameters
+from dask_odm.learning.parameters import COUNT, POSITIVE, SolverObject, parameter, with_parameters
 
 
 @with_parameters
@@ -22,11 +20,7 @@ class SVRG(SolverObject):
         mean 1. "bb" is the step of Barzilai and Borwein in every epoch, up to 1/L.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")]
-    }
-
-    step_size: float | str = "auto"
+    step_size: float | str = parameter("auto", StrOptions({"auto", "bb"}), POSITIVE)
 
 
 @with_parameters
@@ -44,16 +38,10 @@ class DSVRG(SVRG):
         dealt at random.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_partitions": COUNT_OR_NONE,
-        "stage_steps": COUNT_OR_NONE,
-        "n_strata": COUNT,
-    }
-
     _: KW_ONLY
-    n_partitions: int | None = None
-    stage_steps: int | None = None
-    n_strata: int = 64
+    n_partitions: int | None = parameter(None, COUNT, None)
+    stage_steps: int | None = parameter(None, COUNT, None)
+    n_strata: int = parameter(64, COUNT)
 
 
 @with_parameters
@@ -68,8 +56,6 @@ class CSVRG(SVRG):
         Maximum number of landmarks, and so of strata, from which the coreset is drawn.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"coreset_size": COUNT, "n_strata": COUNT}
-
     _: KW_ONLY
-    coreset_size: int = 1024
-    n_strata: int = 64
+    coreset_size: int = parameter(1024, COUNT)
+    n_strata: int = parameter(64, COUNT)

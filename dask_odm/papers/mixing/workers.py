@@ -23,8 +23,8 @@ from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
+from dask_odm.papers.mixing.mixtures import Centre, Mixture, Moments
 from dask_odm.papers.mixing.online_passes import LocalRule
-from dask_odm.papers.mixing.solver import Centre, Mixture, Moments
 from dask_odm.typing import Array
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from dask_odm.kernels.pivots import RACES
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
     COUNT,
-    COUNT_OR_NONE,
     Registered,
     SolverClasses,
     SolverObject,
+    parameter,
     solver_object,
     solver_word,
     with_parameters,
@@ -36,11 +36,9 @@ class MNP(SolverObject):
     Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_landmarks": COUNT, "choice": [Registered(RACES)]}
-
-    n_landmarks: int = 1000
+    n_landmarks: int = parameter(1000, COUNT)
     _: KW_ONLY
-    choice: str = "rp"
+    choice: str = parameter("rp", Registered(RACES))
 
 
 @with_parameters
@@ -63,11 +61,9 @@ class Saddle(SolverObject):
     Jin, Huang, Li: *SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms*, 2017.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"block_size": COUNT_OR_NONE, "n_clients": COUNT_OR_NONE}
-
-    block_size: int | None = None
+    block_size: int | None = parameter(None, COUNT, None)
     _: KW_ONLY
-    n_clients: int | None = None
+    n_clients: int | None = parameter(None, COUNT, None)
 
 
 @with_parameters
@@ -80,9 +76,7 @@ class Gilbert(SolverObject):
         Number of clients to which the rows are dealt, as in `Saddle`. None: no clients.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": COUNT_OR_NONE}
-
-    n_clients: int | None = None
+    n_clients: int | None = parameter(None, COUNT, None)
 
 
 HULL_SOLVERS: SolverClasses = (MNP, Saddle, Gilbert)

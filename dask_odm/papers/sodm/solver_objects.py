@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from numbers import Integral
-from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
-from dask_odm.learning.parameters import COUNT, COUNT_OR_NONE, SolverObject, with_parameters
+from dask_odm.learning.parameters import COUNT, SolverObject, parameter, with_parameters
 
 
 @with_parameters
@@ -27,17 +26,10 @@ class _Tree(SolverObject):
         End the tree at the first level whose partitions had all converged at their start.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_partitions": COUNT_OR_NONE,
-        "fan_in": [Interval(Integral, 2, None, closed="left")],
-        "stop_at": COUNT,
-        "early_stop": ["boolean"],
-    }
-
-    n_partitions: int | None = None
+    n_partitions: int | None = parameter(None, COUNT, None)
     _: KW_ONLY
-    fan_in: int = 4
-    stop_at: int = 1
+    fan_in: int = parameter(4, Interval(Integral, 2, None, closed="left"))
+    stop_at: int = parameter(1, COUNT)
     early_stop: bool = False
 
 
@@ -60,10 +52,8 @@ class SODM(_Tree):
     Wang, Cao, Zhang, Shi, Jin: *Scalable Optimal Margin Distribution Machine*, IJCAI-23.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_strata": COUNT}
-
     _: KW_ONLY
-    n_strata: int = 64
+    n_strata: int = parameter(64, COUNT)
 
 
 @with_parameters
@@ -81,10 +71,8 @@ class DiP(_Tree):
         Maximum number of k-means clusters.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clusters": COUNT}
-
     _: KW_ONLY
-    n_clusters: int = 64
+    n_clusters: int = parameter(64, COUNT)
 
 
 @with_parameters

@@ -1,9 +1,7 @@
 """What all readers have in common: formats told, compression undone, bounded memory, clear errors."""
 
 import gzip
-import io
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from dask_odm.data.readers import lines
 from dask_odm.data.readers.formats import detect_format, open_source
 from dask_odm.errors import InputError
-from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zstd
+from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zipped, zstd
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
@@ -28,14 +26,6 @@ def test_a_compressed_file_that_is_cut_or_has_a_flipped_bit(tmp_path, suffix):
 
 
 CSV = b"a,y\n1,2\n3,4\n"
-
-
-def zipped(members: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return out.getvalue()
 
 
 PACKED = {

@@ -11,7 +11,7 @@ import zarr
 
 from dask_odm import InputError, Store, StoreError, ingest
 from dask_odm.data.readers.formats import find_files, open_source
-from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, tarred, write_file, zstd
+from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, tarred, write_file, zipped, zstd
 
 
 @pytest.fixture
@@ -81,19 +81,24 @@ def _pipe(monkeypatch, data: bytes, buffered: bool = True) -> None:
 @pytest.mark.parametrize("buffered", [True, False])
 def test_libsvm_through_a_pipe(monkeypatch, suffix, buffered, block_bytes):
     _pipe(monkeypatch, COMPRESS[suffix](libsvm_bytes()), buffered)
-    X, y, _ = read_all("-", n_features=9, dtype="float64", block_bytes=block_bytes)
+    X, y, _ = read_all("-", dtype="float64", block_bytes=block_bytes)
     expected, labels = sparse_rows()
     np.testing.assert_allclose(X, expected, rtol=1e-12)
     np.testing.assert_array_equal(y, labels)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 10**6])
-@pytest.mark.parametrize("compress", [
-    bytes, gzip.compress,
-    lambda data: tarred({"a.csv": data}, "w:xz"),
-    zstd,
-    lambda data: (b"sep=,\n# wet\n" + data).replace(b"\n", b"\r"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "compress",
+    [
+        bytes,
+        gzip.compress,
+        lambda data: tarred({"a.csv": data}, "w:xz"),
+        lambda data: zipped({"a.csv": data}),
+        zstd,
+        lambda data: (b"sep=,\n# wet\n" + data).replace(b"\n", b"\r"),
+    ],
+)
 def test_csv_through_a_pipe(monkeypatch, compress, block_bytes):
     text = "\n\na,kind,b\n" + "".join(f"{i},{'pq'[i % 2]},{-i}\n" for i in range(300))
     _pipe(monkeypatch, compress(text.encode()))
@@ -109,24 +114,22 @@ def test_csv_through_a_pipe(monkeypatch, compress, block_bytes):
     assert blocks[-1].place(0).startswith("standard input, line ")
 
 
-@pytest.mark.parametrize(("data", "options", "message"), [
-    (
-        b"1 1:1\n",
-        {},
-        r"standard input: LIBSVM text through a pipe cannot be read twice .* n_features \(--n-features",
-    ),
-    (b"1 1:1\n1 1:x\n", {"n_features": 2}, "standard input, line 2: value 'x'"),
-    (b"a,y\n1,2\nx,2\n", {}, r"standard input: column 'a' \('x' in line 3\) holds no numbers"),
-    (b"a,y\n1,2\n,2\n", {}, r"standard input: missing values in column 'a' \(1 row\), first at line 3;"),
-    (b"", {}, "standard input: the file is empty"),
-    (b"\n \n", {}, "standard input: the file is empty"),
-    (b"PAR1xxxx", {}, "standard input: must be JSON lines, LIBSVM or CSV, not parquet"),
-    (b"\x93NUMPY\n", {}, "standard input: must be JSON lines, LIBSVM or CSV, not numpy"),
-    (b"hello\n", {}, "standard input: neither name nor first line tells the format; give format="),
-    (gzip.compress(b"1,2\n" * 9999, mtime=0)[:40], {}, "standard input: the compressed file is damaged or cut off"),
-    (b"\xff\xfe1\x00", {}, "standard input: UTF-16 text"),
-    (b"PK\3\4" + b"\0" * 999, {}, "standard input: a zip archive cannot be read through a pipe; save it to a file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (b"1 1:1\n1 1:x\n", {"n_features": 2}, "standard input, line 2: value 'x'"),
+        (b"a,y\n1,2\nx,2\n", {}, r"standard input: column 'a' \('x' in line 3\) holds no numbers"),
+        (b"a,y\n1,2\n,2\n", {}, r"standard input: missing values in column 'a' \(1 row\), first at line 3;"),
+        (b"", {}, "standard input: the file is empty"),
+        (b"\n \n", {}, "standard input: the file is empty"),
+        (b"PAR1xxxx", {}, "standard input: must be JSON lines, LIBSVM or CSV, not parquet"),
+        (b"\x93NUMPY\n", {}, "standard input: must be JSON lines, LIBSVM or CSV, not numpy"),
+        (b"hello\n", {}, "standard input: neither name nor first line tells the format; give format="),
+        (gzip.compress(b"1,2\n" * 9999, mtime=0)[:40], {}, "standard input: the compressed file is damaged or cut off"),
+        (b"\xff\xfe1\x00", {}, "standard input: UTF-16 text"),
+        (b"PK\3\4" + b"\0" * 999, {}, "standard input: the compressed file is damaged or cut off"),
+    ],
+)
 def test_what_cannot_be_read_through_a_pipe(monkeypatch, data, options, message):
     _pipe(monkeypatch, data)
     with pytest.raises(InputError, match=message):

@@ -469,14 +469,19 @@ def test_options_that_make_no_sense(tmp_path):
 
 
 def test_a_stream_is_read_once(tmp_path, monkeypatch):
+    """Standard input is saved, and read as a file; batches of Arrow are not."""
     text = table().to_csv(index=False).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     store = ingest("-", tmp_path / "a.zarr", label="y", format="csv")
     assert store.column_recipe == ingest(table(), tmp_path / "b.zarr", label="y").column_recipe
     late = b"code,y\n" + b"1,a\n2,b\n" * 500 + b"x,a\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(late)))
+    assert len(ingest("-", tmp_path / "c.zarr", format="csv", block_bytes=500).column_recipe.columns[0].levels) == 3
+    pa = pytest.importorskip("pyarrow")
+    days = np.arange("2020-01-01", "2021-05-15", dtype="M8[D]").astype(str).tolist()
+    rows = pa.table({"code": [*days, "x"], "y": [0, 1] * 250 + [1]})
     with pytest.raises(InputError, match=r"column 'code' holds other .* by categories= \(--category\), or read a file"):
-        ingest("-", tmp_path / "c.zarr", label="y", format="csv", block_bytes=500)
+        ingest(rows.to_reader(100), tmp_path / "d.zarr")
 
 
 def test_rows_to_come_need_no_column_that_is_left_out_and_no_label(tmp_path, expected):

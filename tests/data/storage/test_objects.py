@@ -59,8 +59,7 @@ def test_bytes_come_back(place):
             assert buffer[:3500] == data
     storage.write("empty", b"")
     assert storage.read_into("empty", memoryview(bytearray(4))) == 0
-    storage.remove("a")
-    storage.remove("nothing")
+    storage.remove_all(["a/b", "a/c", "nothing"])
     assert storage.sizes() == {"empty": 0}
     with pytest.raises(FileNotFoundError):
         storage.read("a/b", 5)

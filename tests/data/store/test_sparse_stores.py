@@ -225,7 +225,7 @@ def store(sound, tmp_path) -> Store:
 def lie(store: Store, name: str, change, i: int = 0) -> Store:
     """Put other numbers in place of a chunk of an array, with checksums that fit, and open the store."""
     array = store.layout.of_entries()[f"X/{name}"]
-    values = store.numbers(array, i).copy()
+    values = store.chunk(array, i).numbers().copy()
     change(values)
     data = seal(values.tobytes() if array.compression is None else bytes(zstd().encode(values.tobytes())))
     Path(store.path, array.chunk_key(i)).write_bytes(data)

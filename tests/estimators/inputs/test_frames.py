@@ -167,6 +167,7 @@ WIDTHS = {  # a column beside a word, the dtype of the fit, and that of the feat
     "seconds as words": (CLOSE.astype(str), None, "float64"),
     "seconds, narrowed": (CLOSE, "float32", "float32"),
     "numbers beyond float32": (CLOSE * 1e30, None, "float64"),
+    "numbers beyond float32 in the last rows": (np.where(np.arange(80) < 70, np.arange(80) % 7, 1e39), None, "float64"),
     "a median beyond float32": ((np.arange(80) * 37 % 80 - 10) * 2e37, None, "float64"),
     "asked for": (np.arange(80), "float64", "float64"),
     "an identifier": (np.arange(80) * 10**9 + 7, None, "float32"),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from dask_odm.papers.mixing.mixtures import Centre, Mixture, Moments
 from dask_odm.papers.mixing.online_passes import LocalRule
-from dask_odm.papers.mixing.solver import Centre, Mixing, MixingState, Mixture, Moments, mix_parameters, suspects
+from dask_odm.papers.mixing.solver import Mixing, MixingState, mix_parameters, suspects
 
 M = 12
 ANY = 1.0, 1e3, 0.1, 0.5  # parameters of other rules

@@ -1,4 +1,4 @@
-"""Optimal margin distribution machine that finds its own settings, in the manner of `LogisticRegressionCV`."""
+"""Optimal margin distribution machines that find their own settings, in the manner of `LogisticRegressionCV`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.odm_regressor import ODMRegressor, RegressionEstimator
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.search.recipe import SearchFamily
 from dask_odm.estimators.search.search_fit import SearchParameters
-from dask_odm.learning.parameters import SolverClasses, SolverOptions, with_parameters
-from dask_odm.learning.training.family import Family
+from dask_odm.learning.parameters import SolverClasses, SolverOptions, parameter, with_parameters
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 
 SEARCHED: SolverClasses = (Exact, Landmark, Cells, solver_class("SODM"), Newton)
@@ -64,21 +64,42 @@ class ODMClassifierCV(SearchParameters, ODMEstimator):
     True
     """
 
-    _solvers: ClassVar[SolverClasses] = SEARCHED
+    _solvers = SEARCHED
     _instead: ClassVar[dict[str, str]] = {
         "n_landmarks": "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a list of such objects "
         "is chosen from.",
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "upsilons": ["array-like", None],
-        "thetas": ["array-like", None],
-        "solver": [SolverOptions(SEARCHED), "array-like"],
-    }
-    _family: ClassVar[Family[Any]] = SearchFamily()
+    _family = SearchFamily()
     _saved: ClassVar[tuple[str, ...]] = ("cell_params_",)
-    _plain: ClassVar[Any] = ODMClassifier
+    _plain = ODMClassifier
     _axes: ClassVar[tuple[str, ...]] = ("gammas", "lams", "upsilons", "thetas")
 
     _: KW_ONLY
-    upsilons: Any = None
-    thetas: Any = None
+    upsilons: Any = parameter(None, "array-like", None)
+    thetas: Any = parameter(None, "array-like", None)
+    solver: Any = parameter("auto", SolverOptions(SEARCHED), "array-like")
+
+
+@with_parameters
+class ODMRegressorCV(SearchParameters, RegressionEstimator):
+    """`ODMRegressor` that finds its kernel, scaling, γ and λ by left-out rows of samples, and learns all rows.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        ``kernel``, ``gamma`` and ``lam``, as `ODMRegressor` takes them for all rows, ``scale`` if there were several,
+        and ``metric``, with its values, if one is better.
+    loo_prediction_, loo_score_, conformity_, dual_coef_, coef_, intercept_
+        As in `ODMRegressor`, from the last fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from dask_odm import ODMRegressorCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> ODMRegressorCV(random_state=0).fit(X, y).nested_score_ > 0.45
+    True
+    """
+
+    _family = SearchFamily()
+    _plain = ODMRegressor
