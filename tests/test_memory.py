@@ -200,9 +200,10 @@ def test_what_leaving_numbers_out_is_told_to_need_is_true(more, solvers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "d"), [(700, 20_000), (12_000, 10)])
-def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d):
-    require_true([TOLD_OF_WORKERS, str(n), str(d)], SOLVERS)
+@pytest.mark.parametrize(("n", "d", "solvers"), [(700, 20_000, SOLVERS), (12_000, 10, ["sodm", "cells"])])
+def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d, solvers):
+    """Of so few features the other solvers take less than `FROM`, and would be held against nothing."""
+    require_true([TOLD_OF_WORKERS, str(n), str(d)], solvers)
 
 
 @pytest.mark.slow
@@ -264,7 +265,7 @@ def test_a_bare_worker_is_lean(make_job, in_a_worker):
 CASES = [
     # rows, features, dtype, kernel, threads, certify
     (1000, 300, "float64", RBF(1.0, 0.005), 2, True),
-    (5000, 10, "float32", RBF(1.0, 0.05), 2, True),
+    (4000, 10, "float32", RBF(1.0, 0.05), 2, True),
     (2000, 300, "float32", RBF(1.0, 0.0005), 1, True),
 ]
 

@@ -29,16 +29,13 @@ def _spin() -> None:
 
 
 @linux
-@pytest.mark.parametrize(
-    ("fault", "complaint"),
-    [
-        (lambda: _raise(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
-        (lambda: _raise(fuzz_readers.DaskODMError("bad line")), "an error that does not name the file"),
-        (lambda: _raise(MemoryError()), "more than 512 MiB"),
-        (lambda: np.ones(80_000_000).sum(), "more than 512 MiB"),
-        (_spin, "no end within"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "complaint"), [
+    (lambda: _raise(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
+    (lambda: _raise(fuzz_readers.DaskODMError("bad line")), "an error that does not name the file"),
+    (lambda: _raise(MemoryError()), "more than 512 MiB"),
+    (lambda: np.ones(80_000_000).sum(), "more than 512 MiB"),
+    (_spin, "no end within"),
+])  # fmt: skip
 def test_fuzzing_sees_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault, complaint: str) -> None:
     opened = fuzz_readers.open_source
 

@@ -21,9 +21,7 @@ def cells_of(text: str) -> list[list[str]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_tables_are_measured_once_beside_rivals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_are_measured_once_beside_rivals(tmp_path, monkeypatch, capsys):
     ran: list[str] = []
 
     def here(given: dict[str, Any], limit: float) -> dict[str, Any]:

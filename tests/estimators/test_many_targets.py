@@ -228,7 +228,7 @@ def test_left_out_rows_are_scored_by_any_scorer(labelled, rows):
 
 
 def test_each_label_has_a_threshold_of_its_own(labelled, tmp_path):
-    X, Y = labelled
+    X, Y = (each[::4] for each in labelled)
     Y = np.column_stack([Y, np.zeros(len(X))])
     model = in_ways("exact", loo=True).fit(X, Y)
     odds = model.predict_proba(X)
@@ -245,7 +245,7 @@ def test_each_label_has_a_threshold_of_its_own(labelled, tmp_path):
     np.testing.assert_array_equal(held.threshold_, model.threshold_)
     np.testing.assert_allclose(held.predict_proba(X), odds, atol=1e-12)
     shares = held.tune_threshold(0.3, X, Y).predict(X).mean(axis=0)
-    np.testing.assert_allclose(shares[:3], 0.3, atol=0.005)
+    np.testing.assert_allclose(shares[:3], 0.3, atol=0.01)
     with pytest.raises(InputError, match="a threshold changes what is predicted"):
         model.tune_threshold("roc_auc")
 
