@@ -17,7 +17,7 @@ from dask.utils import format_bytes
 
 from dask_odm.data.readers.libsvm_rows import parse_rows
 from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, is_far_more, is_number
-from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
+from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, shown
 from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.data.readers.tables import ArrayTable
 from dask_odm.errors import InputError
@@ -58,7 +58,7 @@ class LibsvmSource(TableSource):
             rows, y = self._parse(text)
             line = partial(text.line_of, content=_content)
             table = ArrayTable(rows)
-            yield Batch(table, text.path, text.position, y=y if labelled else None, line=line, is_checked=True)
+            yield Batch(table, text.path, text.position, y=y if labelled else None, line=line)
             del rows, y, table  # before the next text is parsed
 
     def feature(self, i: int) -> str:
@@ -97,7 +97,7 @@ class LibsvmSource(TableSource):
         return largest
 
     def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[Any]]:
-        """Return the block as a CSR matrix of the requested type, and its labels."""
+        """Return the block as a CSR matrix, and its labels."""
         found = parse_rows(text.data, self.n_features)
         if found is None:
             raise explain(text, self.n_features)
@@ -105,14 +105,6 @@ class LibsvmSource(TableSource):
         if np.isinf(y).any():
             row = int(np.argmax(np.isinf(y)))
             raise InputError(f"{_place(text, row)}: the label is {y[row]}; it must be a finite number.")
-        values = narrow(rows.data, self._reading.dtype)
-        if np.isinf(values).any():
-            at = int(np.argmax(np.isinf(values)))
-            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            index = f"index {rows.indices[at] + 1}"
-            raise not_finite(_place(text, row), index, rows.data[at], self._reading.dtype)
-        self.rounded.note(rows.data, values, rows.indices)
-        rows.data = values
         return rows, _with_long_labels(text, y)
 
 

@@ -211,16 +211,16 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
 
 
 def require_in_range(
-    values: npt.NDArray[Any], dtype: str, names: Sequence[str | int] | None, place: Callable[[int], str]
+    values: npt.NDArray[Any], dtype: str, name: Callable[[int], str], place: Callable[[int], str]
 ) -> None:
-    """Raise InputError, with place and column, at the first of the ``values`` (n, d) that is infinite in a type.
+    """Raise InputError at the first of the ``values`` (n, d) that is infinite in a type; NaN is allowed.
 
-    NaN is allowed.
+    The message has the ``place`` of the row and the ``name`` of the column.
     """
     large = np.abs(values) > np.finfo(dtype).max
     if large.any():
         row, column = np.argwhere(large)[0].tolist()
-        raise not_finite(place(row), column_name(column, names), values[row, column], dtype)
+        raise not_finite(place(row), name(column), values[row, column], dtype)
 
 
 def column_name(column: int, names: Sequence[str | int] | None) -> str:

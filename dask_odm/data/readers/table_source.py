@@ -70,7 +70,6 @@ class Batch:
     y: npt.NDArray[Any] | None = None  # of shape (rows,) or (rows, targets), if labels are not columns of the table
     weight: npt.NDArray[Any] | None = None  # as y
     line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
-    is_checked: bool = False  # the numbers have the type that was asked for, and none is infinite
     coordinates: npt.NDArray[np.float64] | None = None  # (rows, k), of the places that rows come from
 
 
@@ -303,13 +302,13 @@ class TableSource:
         if self._codes:
             values = self._values(batch, start, stop)
             dtype = self._reading.dtype if recipe is None else recipe.dtype
-            require_in_range(values, dtype, self.roles.feature_names if recipe is None else recipe.names, place)
+            names = self.roles.feature_names if recipe is None else recipe.names
+            require_in_range(values, dtype, partial(column_name, names=names), place)
             return values if recipe is None else recipe.encode(values)
         numbers = batch.table.numbers(self._features, start, stop)
         X = narrow(numbers, self._reading.dtype)
         self.rounded.note(numbers, X)
-        if not batch.is_checked:
-            require_in_range(numbers, self._reading.dtype, self._called, place)
+        require_in_range(numbers, self._reading.dtype, self.feature, place)
         if self.survey is not None:
             if not self.drops_gaps and np.isnan(X).any():
                 raise NeedsRecipeError(batch)
@@ -335,11 +334,10 @@ class TableSource:
             rows = rows if wanted == range(rows.shape[1]) else rows[:, list(wanted)]
         values = narrow(rows.data, self._reading.dtype)
         self.rounded.note(rows.data, values, rows.indices)
-        if not batch.is_checked and np.isinf(values).any():
+        if np.isinf(values).any():
             at = int(np.argmax(np.isinf(values)))
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            column = column_name(int(rows.indices[at]), self._called)
-            raise not_finite(place(row), column, rows.data[at], values.dtype.name)
+            raise not_finite(place(row), self.feature(int(rows.indices[at])), rows.data[at], values.dtype.name)
         return scipy.sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
 

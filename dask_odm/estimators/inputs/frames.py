@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -15,7 +16,7 @@ from sklearn.exceptions import DataConversionWarning
 from dask_odm.data.readers import tables
 from dask_odm.data.readers.column_values import values_by
 from dask_odm.data.readers.labels import are_same, plain_labels
-from dask_odm.data.readers.sources import LABEL_NAMES, is_of, require_in_range
+from dask_odm.data.readers.sources import LABEL_NAMES, column_name, is_of, require_in_range
 from dask_odm.data.readers.survey import Survey
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.errors import InputError
@@ -94,7 +95,7 @@ def surveyed_rows(frame: pd.DataFrame, dtype: str | None) -> tuple[Array, Column
     table, place = tables.PandasTable(frame), "X, row {}".format
     held = (table.column(j, 0, len(frame)) for j in range(len(names)))
     values = survey.add(held, len(frame), place, spells_all=False)
-    require_in_range(values, dtype or "float64", names, place)
+    require_in_range(values, dtype or "float64", partial(column_name, names=names), place)
     recipe, encode = survey.recipe(lambda: iter((values,)), dtype, "X")
     return (encode(values), recipe) if others or not recipe.is_plain else None
 
@@ -108,7 +109,7 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe, where: str = "X") -> Arra
     table, place = tables.PandasTable(frame), f"{where}, row {{}}".format
     held = (None if at < 0 else table.column(at, 0, len(frame)) for at in places)
     values = values_by(recipe, held, len(frame), place)
-    require_in_range(values, recipe.dtype, recipe.names, place)
+    require_in_range(values, recipe.dtype, partial(column_name, names=recipe.names), place)
     return recipe.encode(values)
 
 
