@@ -56,7 +56,6 @@ def test_text_in_archives(tmp_path, name, block_bytes):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.zip", zipped({"a.csv": CSV, "b.csv": CSV}), r"holds 2 files, a\.csv, b\.csv; unpack it, and name those"),
         ("a.zip", zipped({".x": b"", "y/": b""}), "the archive holds no file"),
         ("a.tar", tarred({"a.csv": CSV, "b.csv": CSV}), r"holds 2 files, a\.csv, b\.csv; unpack it, and name those"),
         ("a.tgz", tarred({".x": b""}, "w:gz"), "the archive holds no file"),

@@ -19,8 +19,6 @@ def test_the_content_tells_the_format_and_keys_any_order(tmp_path):
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ('{"a": 1, "y"', "line 2: not a JSON object .*; each line holds one"),
-    ("[1, 2]", r"line 2: not a JSON object \('\[1, 2\]'\); each line holds one; use pandas.read_json"),
     ("[" * 100_000, "line 2: not a JSON object"),
     ('{"a": [1], "y": 0}', "line 2, column 'a': a value of type list is no number, word or date"),
     ('{"a": Infinity, "y": 0}', "line 2, column 'a': infinity"),
