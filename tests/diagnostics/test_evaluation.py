@@ -329,7 +329,7 @@ def test_rows_are_evaluated_with_gaps_and_labels_as_they_are_scored():
     for rows in (words, lazy):
         with pytest.raises(InputError, match="evaluate needs labels or targets, but y is None"):
             evaluate(model, (rows, None))
-    with pytest.raises(InputError, match=r"missing values in the label, y \(1 row\), .*; leave those rows out"):
+    with pytest.raises(InputError, match=r"in the label, y \(1 row\), .*; fill them in, or leave those rows out\.$"):
         evaluate(model, (words, np.where(np.arange(200) == 3, np.nan, y)))
     with pytest.raises(InputError, match=r"takes an estimator of dask_odm, .* Got FirstFeature"):
         evaluate(FirstFeature("no", "yes"), (X, y))
