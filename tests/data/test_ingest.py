@@ -417,6 +417,7 @@ def test_existing_outputs_are_refused_before_anything_is_read(tmp_path):
         ({"test_size": 0.5, "test_store": "a.zarr"}, "same folder"),
         ({"test_store": "b.zarr"}, "test_store is given without test_size"),
         ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'. Got 'float16'"),
+        ({"columns": "b.zarr"}, r"columns must be store\.column_recipe or model\.column_recipe_\. Got str instead"),
         ({"compression": "lz4"}, "compression must be None or 'zstd'"),
         ({"chunk_rows": 0}, "chunk_rows=0"),
         ({"chunk_rows": 10**7}, "chunk_rows=10000000 makes chunks of 80000000 bytes"),
