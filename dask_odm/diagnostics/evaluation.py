@@ -43,14 +43,12 @@ COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are tol
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
     """Compare a model's predictions with the labels or targets of rows, a chunk at a time.
 
-    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
-
     Parameters
     ----------
     model : fitted estimator
         An estimator of this package, or a scikit-learn Pipeline that ends with one, which gets prepared rows.
     store : Store, str or path, Dataset from `open_store`, or (X, y)
-        Rows with labels or targets. X is as `fit` takes it, and y may name a column of a frame.
+        Rows with labels, matched by value as of `codes_of`, or targets. X and y are as `fit` takes them.
     keep_margins : bool, default=False
         Whether the result has the margin of every row.
 
