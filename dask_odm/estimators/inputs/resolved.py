@@ -109,7 +109,8 @@ class Given(Resolved):
     def encoded(self, recipe: ColumnRecipe) -> Given:
         X = self.X
         if not isinstance(X, pd.DataFrame):
-            X = X if hasattr(X, "ndim") else pd.DataFrame(X)  # which keeps the types of values in lists
+            # a frame keeps the types of values in lists
+            X = X if hasattr(X, "ndim") else as_input_error(lambda: pd.DataFrame(self.X))
             names = _names_of(X, None, recipe)
             X = pd.DataFrame(X.toarray() if issparse(X) else X).set_axis(names, axis=1)
         return replace(self, X=rows_by(X, recipe), column_recipe=recipe)
