@@ -23,7 +23,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import NOT_LABELS
-from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolved import Given, LazyTable
 from dask_odm.estimators.inputs.resolving import resolve, stored
 from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
@@ -71,6 +71,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
         if isinstance(resolved, Given):
             with scratch_folder() as folder:
                 return evaluate(model, labelled_rows(steps, model, resolved, folder), keep_margins=keep_margins)
+        if isinstance(resolved, LazyTable):
+            raise InputError("a pipeline prepares words in memory alone: pass frame.compute(), or some of its rows.")
         with resolved.stored(model._targets) as written:
             return evaluate(steps.pipeline(model), written, keep_margins=keep_margins)
     given, store = store, stored(store)

@@ -310,6 +310,8 @@ def test_a_pipeline_prepares_the_words_and_gaps_of_rows_in_memory():
     for rows in (frame, gaps):
         expected = pipe.score(rows, y)
         assert evaluate(pipe, (rows, y)).accuracy == evaluate(pipe, (rows.assign(kind=y), "kind")).accuracy == expected
+    with pytest.raises(InputError, match=r"^a pipeline prepares words in memory alone: pass frame\.compute\(\)"):
+        evaluate(pipe, (dd.from_pandas(frame, npartitions=2), y))
     texts = frame["word"].tolist()
     of_texts = make_pipeline(TfidfVectorizer(), ODMClassifier("linear")).fit(texts, y)
     assert evaluate(of_texts, (texts, y)).accuracy == of_texts.score(texts, y)
