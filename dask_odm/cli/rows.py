@@ -65,14 +65,10 @@ class RowOptions:
             require_there(source)
             yield Store.open(source)
             return
-        from dask_odm.data.readers.complete_rows import MissingValuesError
         from dask_odm.data.storage.scratch import scratch_folder
 
         with scratch_folder() as folder:
-            try:
-                store = self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
-            except MissingValuesError as error:  # the commands lack --drop-missing
-                raise InputError(f"{error.found}; fill them in, or leave those rows out.") from error
+            store = self._ingested(source, os.path.join(folder, "rows.zarr"), model, labels)
             yield replace(store, title="standard input" if source == "-" else f"'{source}'")
 
     def _ingested(self, source: str, store: str, model: Any, labels: bool) -> Any:

@@ -220,7 +220,7 @@ def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Sto
 def write_table(rows: TableSource, store: str, *, target: str, dtype: str | None) -> Store:
     """Write the rows of an open source of columns as `ingest` does. Without ``dtype``, rows choose, see `Survey`."""
     with StoreWriter(store, dtype=dtype or "float64") as writer:
-        filling = _Filling([writer], rows, target, None, False, Reading(), dtype)
+        filling = _Filling([writer], rows, target, None, None, Reading(), dtype)
         filling.survey(Survey(rows.feature_names or list(map(str, rows.called))), is_plain=True)
         return publish_all([writer])[0]
 
@@ -233,7 +233,7 @@ class _Filling:
     rows: TableSource
     target: str
     split: Callable[[], RandomSplit] | None
-    drop: bool
+    drop: bool | None  # as of `CompleteRows`
     reading: Reading
     dtype: str | None  # of features
 
@@ -269,7 +269,7 @@ class _Filling:
         if survey is None:
             return self.fill()
         rows.survey = survey
-        rows.drops_gaps = self.drop
+        rows.drops_gaps = bool(self.drop)
         rows.tries_numbers = is_plain and not rows.is_read_once
         if rows.tries_numbers:
             try:

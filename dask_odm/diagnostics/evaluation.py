@@ -23,7 +23,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import NOT_LABELS
-from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolved import Given, LazyTable
 from dask_odm.estimators.inputs.resolving import resolve, stored
 from dask_odm.estimators.scoring import NumberScoring, Scoring, scorers_of
 from dask_odm.events import Progress, report
@@ -42,14 +42,12 @@ COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes and of intervals that are tol
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
     """Compare a model's predictions with the labels or targets of rows, a chunk at a time.
 
-    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
-
     Parameters
     ----------
     model : fitted estimator
         An estimator of this package, or a scikit-learn Pipeline that ends with one, which gets prepared rows.
     store : Store, str or path, Dataset from `open_store`, or (X, y)
-        Rows with labels or targets. X is as `fit` takes it, and y may name a column of a frame.
+        Rows with labels, matched by value as of `codes_of`, or targets. X and y are as `fit` takes them.
     keep_margins : bool, default=False
         Whether the result has the margin of every row.
 
@@ -72,6 +70,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
         if isinstance(resolved, Given):
             with scratch_folder() as folder:
                 return evaluate(model, labelled_rows(steps, model, resolved, folder), keep_margins=keep_margins)
+        if isinstance(resolved, LazyTable):
+            raise InputError("a pipeline prepares words in memory alone: pass frame.compute(), or some of its rows.")
         with resolved.stored(model._targets) as written:
             return evaluate(steps.pipeline(model), written, keep_margins=keep_margins)
     given, store = store, stored(store)

@@ -15,8 +15,10 @@ from sklearn.metrics import check_scoring
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features, input_errors
+from dask_odm.estimators.inputs.frames import as_pandas, labels_by_name
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.learning.training.run import drawn
 from dask_odm.models.classes import codes_of, require_common
@@ -66,8 +68,8 @@ def permutation_importance(
         those before its first step.
     X : Store, str or path, or array-like of shape (n, d)
         A store with labels or targets, of which rows without them are left out and row weights count; or rows.
-    y : array-like of shape (n,) or None, default=None
-        Labels or targets of rows in memory.
+    y : array-like of shape (n,), str or None, default=None
+        Labels or targets of rows in memory, or the name of a frame's column of them.
     scoring : str, callable or None, default=None
         Another score, as scikit-learn takes it, for rows in memory.
     n_repeats : int, default=5
@@ -170,6 +172,7 @@ def _in_memory(
         raise InputError("permutation_importance of rows in memory needs y, their labels or targets.")
     if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
         raise InputError(f"scoring must be one score. Got {scoring!r} instead; call permutation_importance for each.")
+    X, y = labels_by_name(*computed(as_pandas(X), y))
     X = X if hasattr(X, "shape") else np.asarray(X)
     score = check_scoring(estimator, scoring=scoring)
     count = 1.0 if max_samples is None else min(max_samples, len(y))

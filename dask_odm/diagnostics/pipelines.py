@@ -14,7 +14,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dask_odm.data.ingest import write_rows
-from dask_odm.data.readers.complete_rows import MissingValuesError
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -94,10 +93,7 @@ def ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Sto
     target = "classes" if hasattr(model, "classes_") else "real"
     rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True)
     rows.columns = getattr(model, "column_recipe_", None)
-    try:
-        return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
-    except MissingValuesError as error:
-        raise InputError(f"{error.found}; leave those rows out.") from error
+    return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
 
 
 def labelled_rows(steps: Steps, model: Any, given: Given, folder: str) -> Store:

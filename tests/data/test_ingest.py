@@ -368,19 +368,23 @@ def test_existing_outputs_are_refused_before_anything_is_read(tmp_path):
     assert Store.open(tmp_path / "a.zarr") == train
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    *(
-        ({"test_size": share}, r"test_size must be a float in the range \(0.0, 1.0\)")
-        for share in (0.0, 1.0, -0.1, 5)
-    ),
-    ({"test_size": 0.001}, "leaves one side without any"),
-    ({"test_size": 0.5, "test_store": "a.zarr"}, "same folder"),
-    ({"test_store": "b.zarr"}, "test_store is given without test_size"),
-    ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'. Got 'float16'"),
-    ({"compression": "lz4"}, "compression must be None or 'zstd'"),
-    ({"chunk_rows": 0}, "chunk_rows=0"),
-    ({"chunk_rows": 10**7}, "chunk_rows=10000000 makes chunks of 80000000 bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({"test_size": share}, r"test_size must be a float in the range \(0.0, 1.0\)")
+            for share in (0.0, 1.0, -0.1, 5)
+        ),
+        ({"test_size": 0.001}, "leaves one side without any"),
+        ({"test_size": 0.5, "test_store": "a.zarr"}, "same folder"),
+        ({"test_store": "b.zarr"}, "test_store is given without test_size"),
+        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'. Got 'float16'"),
+        ({"columns": "b.zarr"}, r"columns must be store\.column_recipe or model\.column_recipe_\. Got str instead"),
+        ({"compression": "lz4"}, "compression must be None or 'zstd'"),
+        ({"chunk_rows": 0}, "chunk_rows=0"),
+        ({"chunk_rows": 10**7}, "chunk_rows=10000000 makes chunks of 80000000 bytes"),
+    ],
+)
 def test_options_that_do_not_fit(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):

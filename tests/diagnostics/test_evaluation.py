@@ -303,6 +303,8 @@ def test_a_pipeline_prepares_the_words_and_gaps_of_rows_in_memory():
     for rows in (frame, gaps):
         expected = pipe.score(rows, y)
         assert evaluate(pipe, (rows, y)).accuracy == evaluate(pipe, (rows.assign(kind=y), "kind")).accuracy == expected
+    with pytest.raises(InputError, match=r"^a pipeline prepares words in memory alone: pass frame\.compute\(\)"):
+        evaluate(pipe, (dd.from_pandas(frame, npartitions=2), y))
     texts = frame["word"].tolist()
     of_texts = make_pipeline(TfidfVectorizer(), ODMClassifier("linear")).fit(texts, y)
     assert evaluate(of_texts, (texts, y)).accuracy == of_texts.score(texts, y)
@@ -322,7 +324,7 @@ def test_rows_are_evaluated_with_gaps_and_labels_as_they_are_scored():
     for rows in (words, lazy):
         with pytest.raises(InputError, match="evaluate needs labels or targets, but y is None"):
             evaluate(model, (rows, None))
-    with pytest.raises(InputError, match=r"missing values in the label, y \(1 row\), .*; leave those rows out"):
+    with pytest.raises(InputError, match=r"in the label, y \(1 row\), .*; fill them in, or leave those rows out\.$"):
         evaluate(model, (words, np.where(np.arange(200) == 3, np.nan, y)))
     with pytest.raises(InputError, match=r"takes an estimator of dask_odm, .* Got FirstFeature"):
         evaluate(FirstFeature("no", "yes"), (X, y))

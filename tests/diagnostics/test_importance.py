@@ -1,5 +1,6 @@
 """Importance of features over stores: beside scikit-learn's, closed forms, any workers, the shell."""
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,6 +62,17 @@ def test_rows_in_memory_are_taken_as_by_scikit_learn(rows, form, scoring):
     np.testing.assert_array_equal(found.importances, expected.importances)
     assert found.score == check_scoring(model, scoring=scoring)(model, X, y)
     assert found.feature_names == (NAMES if isinstance(X, pd.DataFrame) else ["0", "1", "2"])
+
+
+def test_labels_may_be_a_column_by_name_also_of_dask(rows):
+    frame, y = pd.DataFrame(rows[0][:200], columns=NAMES), rows[1][:200]
+    model = odm.ODMClassifier("linear", lam=100.0).fit(frame, y)
+    expected = odm.permutation_importance(model, frame, y, n_repeats=1)
+    named = frame.assign(label=y)
+    for given in (named, dd.from_pandas(named, npartitions=3)):
+        found = odm.permutation_importance(model, given, "label", n_repeats=1)
+        np.testing.assert_array_equal(found.importances, expected.importances)
+        assert found.feature_names == NAMES
 
 
 def test_a_seed_of_none_draws_other_rows(model, store):

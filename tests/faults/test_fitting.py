@@ -118,6 +118,10 @@ IN_MEMORY = {
     "several labels": ("Several labels per row", lambda: SaddleSVC().fit(X, np.column_stack([Y, 1 - Y]))),
     "halves": ("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)),
     "periods": ("Objects as labels", lambda: ODMClassifier().fit(X, pd.period_range("2020", periods=ROWS))),
+    "words and numbers": (
+        "Objects as labels",
+        lambda: ODMClassifier().fit(X, np.array(["a", 1] * (ROWS // 2), object)),
+    ),
     "pairs": ("More classes than can be learned", lambda: ODMClassifier().fit(MANY[:, None], MANY % 1000)),
     "no y": ("No labels", lambda: ODMClassifier().fit(X, None)),
     "another type": ("Labels of another type", lambda: ODMClassifier().fit(X, Y).score(X, ["a", "b"] * 20)),

@@ -17,26 +17,18 @@ from dask_odm.errors import InputError
 
 logger = logging.getLogger("dask_odm")
 
-
-class MissingValuesError(InputError):
-    """Values are missing. ``found`` says which and where, without the advice of `ingest`."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return f"{self.found}; fill them in, or drop all rows with a gap by drop_missing=True (--drop-missing)."
+DROP_GAPS = "drop all rows with a gap by drop_missing=True (--drop-missing)"
 
 
 class CompleteRows:
     """The rows of a source that have no missing values.
 
     Unless ``drop``, missing values are an error. It comes at the end of the source, since it tells how many there are;
-    until then blocks are empty. ``dropped`` is the number of rows left out so far.
+    until then blocks are empty. None is for callers that cannot drop rows: the error does not advise it. ``dropped`` is
+    the number of rows left out so far.
     """
 
-    def __init__(self, source: TableSource, *, drop: bool = False) -> None:
+    def __init__(self, source: TableSource, *, drop: bool | None = None) -> None:
         self.source = source
         self._drop = drop
         self.dropped = 0
@@ -48,7 +40,7 @@ class CompleteRows:
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the blocks of the source with complete rows only.
 
-        Raises MissingValuesError if values are missing and rows are not to be dropped. It names columns, counts and the
+        Raises InputError if values are missing and rows are not to be dropped. It names columns, counts and the
         first place.
         """
         for block in self.source.blocks():
@@ -61,7 +53,8 @@ class CompleteRows:
                 missing[:] = True
             yield _without(block, missing) if missing.any() else block
         if self._first is not None:
-            raise MissingValuesError(self._complaint(self._first))
+            drop = "leave those rows out" if self._drop is None else DROP_GAPS
+            raise InputError(f"{self._complaint(self._first)}; fill them in, or {drop}.")
         if self.dropped:
             logger.info("%s: %d rows with missing values dropped", self.source.description, self.dropped)
 

@@ -166,6 +166,8 @@ def distinct(labels: Array) -> tuple[Array, Array]:
 
 def require_labels_of_classes(y: Array) -> None:
     """Raise ValueError unless ``y`` has one class label a row."""
+    if y.dtype.kind == "O" and len({isinstance(label, str) for label in y.flat}) > 1:
+        raise ValueError("Unknown label type: some are strings, some not; pass the labels as strings (y.astype(str)).")
     kind = type_of_target(y, input_name="y")
     if kind == "unknown":
         raise ValueError(f"Unknown label type: {quoted(y[0])}; pass the labels as strings (y.astype(str)).")

@@ -17,7 +17,6 @@ from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import SLAB_BYTES
 from dask_odm.data.ingest import write_table
-from dask_odm.data.readers.complete_rows import MissingValuesError
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import LabelEncoder, labels_of, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
@@ -120,7 +119,8 @@ class Given(Resolved):
     def encoded(self, recipe: ColumnRecipe) -> Given:
         X = self.X
         if not isinstance(X, pd.DataFrame):
-            X = X if hasattr(X, "ndim") else pd.DataFrame(X)  # which keeps the types of values in lists
+            # a frame keeps the types of values in lists
+            X = X if hasattr(X, "ndim") else as_input_error(lambda: pd.DataFrame(self.X))
             names = _names_of(X, None, recipe)
             X = pd.DataFrame(X.toarray() if issparse(X) else X).set_axis(names, axis=1)
         return replace(self, X=rows_by(X, recipe), column_recipe=recipe)
@@ -319,11 +319,7 @@ class LazyTable(Resolved):
         given, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
         with scratch_folder() as folder:
             rows = open_source(given, label=label, weight=self.weight, dtype=self.dtype or "float64")
-            try:
-                store = write_table(rows, os.path.join(folder, "spooled.zarr"), target=targets.name, dtype=self.dtype)
-            except MissingValuesError as error:  # a fit lacks drop_missing
-                raise InputError(f"{error.found}; fill them in, or leave those rows out.") from error
-            yield store
+            yield write_table(rows, os.path.join(folder, "spooled.zarr"), target=targets.name, dtype=self.dtype)
 
 
 def _names_of(X: Any, names: Any, recipe: ColumnRecipe) -> list[str]:

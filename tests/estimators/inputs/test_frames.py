@@ -151,6 +151,7 @@ def test_tables_that_are_none(of_table):
         (TABLE.drop(columns=["size", "at"]), "^X has no columns 'size', 'at', of which the model learned"),
         (pd.concat([TABLE, TABLE[["size"]]], axis=1), "^X: two columns are named 'size'; give each"),
         (TABLE.iloc[:0], "0 sample"),
+        (TABLE.iloc[0].to_dict(), "If using all scalar values, you must pass an index"),
         (np.zeros((2, 2, 5)), r"^X has shape \(2, 2, 5\), but the model learned from 5 columns"),
     ):
         with pytest.raises(InputError, match=message):
