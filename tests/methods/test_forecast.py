@@ -1,7 +1,5 @@
 """Seconds of a search, told from the first trials: right where the same work takes as long, and in the right order."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
