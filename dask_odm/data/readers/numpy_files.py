@@ -139,9 +139,7 @@ def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
         if is_address(path):
             raise InputError(f"{path}: NumPy files are read from this machine only; copy it here, or use Parquet.")
         file_size(path)
-        with _explained(path), open_whole(path) as file:
-            part_of = _npz_part if zipfile.is_zipfile(file) else _npy_part
-        parts.append(part_of(path, reading.label, reading.weight))
+        parts.append(_part(path, reading.label, reading.weight))
     first = parts[0]
     width = first.X.shape[1]
     for part in parts:
@@ -161,19 +159,15 @@ def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
     return TableSource(describe(paths), columns, batches, reading, size=size, label_name=label_name)
 
 
-def _npy_part(path: str, label: LabelColumns, weight: str | int | None) -> _Part:
-    found: list[Any] = [None if label is False else _number(label, os.path.exists), _number(weight, os.path.exists)]
-    at_label, at_weight = (_npy(each) if isinstance(each, str) else each for each in found)
-    return _Part(path, _npy(path), at_label, at_weight, str(label))
-
-
-def _npy(path: str) -> _ArrayRows:
-    return _ArrayRows(path, partial(open_whole, path))
-
-
-def _npz_part(path: str, label: LabelColumns, weight: str | int | None) -> _Part:
+def _part(path: str, label: LabelColumns, weight: str | int | None) -> _Part:
+    """Return the arrays of a file: an archive, or one array, beside which files may be named."""
     with _explained(path), ExitStack() as opened:
-        archive = zipfile.ZipFile(opened.enter_context(open_whole(path)))
+        file = opened.enter_context(open_whole(path))
+        if not zipfile.is_zipfile(file):
+            found: Any = (None if each is False else _number(each, os.path.exists) for each in (label, weight))
+            y, w = (_ArrayRows(each, partial(open_whole, each)) if isinstance(each, str) else each for each in found)
+            return _Part(path, _ArrayRows(path, partial(open_whole, path)), y, w, str(label))
+        archive = zipfile.ZipFile(file)
         weakref.finalize(archive, opened.pop_all().close)  # when its last reader is gone
     names = [os.path.splitext(name)[0] for name in archive.namelist() if name.endswith(".npy")]
     if {"indices", "indptr"} <= set(names):
