@@ -23,7 +23,7 @@ from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, input_errors, label_matrix
 from dask_odm.estimators.inputs.frames import real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
-from dask_odm.estimators.inputs.resolving import like_input
+from dask_odm.estimators.inputs.resolving import kind_of
 from dask_odm.estimators.prediction import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.methods.left_out import is_right
@@ -102,7 +102,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if cube is not None:
             return self._map_of_classes(cube, decode)
         labels = self._labels(self._resolve(X))
-        return like_input(X, labels, "y", self, self.classes_ if self._has_labels else None)
+        return kind_of(X, None, self).like(X, labels, "y", self, self.classes_ if self._has_labels else None)
 
     def _map_of_classes(self, cube: Any, decode: bool | None) -> Any:
         """Return the predicted classes of a cube, as codes or as they are."""

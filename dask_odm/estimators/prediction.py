@@ -28,7 +28,7 @@ from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows
-from dask_odm.estimators.inputs.resolving import cube_of_input, like_input, resolve
+from dask_odm.estimators.inputs.resolving import kind_of, resolve
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.models.model import Model
@@ -62,7 +62,7 @@ class Predictor(RunParameters):
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
-        return cube_of_input(X, self)
+        return kind_of(X, None, self).cube(X, self)
 
     def _mapped(self, cube: Any, answers: AnswerFormat, name: str, then: Then = None, classes: Any = None) -> Any:
         """Return the model's values of a cube, or what ``then(values)`` makes of them, as a DataArray.
@@ -107,7 +107,7 @@ class Predictor(RunParameters):
         found = giver._values(giver._resolve(X))
         if then is not None:
             found = map_blocks(name, then, found, dtype or found.dtype, columns)
-        return like_input(X, found, name, self, classes if columns else None)
+        return kind_of(X, None, self).like(X, found, name, self, classes if columns else None)
 
     def _changed(self, mark: str, **changes: Any) -> Self:
         """Return this estimator with changes of its model, which ``mark`` them in names of tasks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _get_feature_names
@@ -14,29 +14,55 @@ from dask_odm.data.readers.sources import is_of
 from dask_odm.engine.client import active_client
 from dask_odm.engine.lazy import computed_once
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs import frames
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.inputs.frames import (
+    dask_labels,
+    dask_rows,
+    filled,
+    is_dask_frame,
+    refuse_labels_among,
+    rows_of,
+    warn_column,
+)
+from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, LazyArrays, LazyTable, Resolved
 from dask_odm.linalg.rows import numbers_of_objects, unmasked
 
-if TYPE_CHECKING:
-    from dask_odm.estimators.inputs.resolving import Beside
+
+class DaskArray(InputKind):
+    """A dask array."""
+
+    @staticmethod
+    def takes(X: Any, y: Any, model: Any) -> bool:
+        return is_of(X, "dask.array", "Array")
+
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> LazyArrays:
+        return aligned(*beside.columns(X))
 
 
-def rows_of_dask_frame(X: Any, beside: Beside) -> Resolved:
-    """Return the rows of a dask DataFrame, given what is beside it."""
-    if beside.model is None and not isinstance(beside.y, str | int):
-        frames.refuse_labels_among(X, beside.y, beside.y)
-    X, y, weight = beside.columns(X)
-    recipe = beside.column_recipe
-    if recipe is not None:
-        return replace(aligned(frames.dask_rows(X, recipe), y, weight), column_recipe=recipe)
-    if beside.model is None and not all(getattr(dtype, "kind", "O") in "iuf" for dtype in X.dtypes):
-        return LazyTable(X, y, weight)
-    names = as_input_error(lambda: _get_feature_names(X._meta))
-    numbers = X.columns.tolist() if names is None else None
-    rows = aligned(frames.filled(frames.dask_rows(X), beside.model), y, weight)
-    return replace(rows, feature_names=names, numbers=numbers)
+class DaskFrame(InputKind):
+    """A dask DataFrame."""
+
+    is_table = True
+
+    @staticmethod
+    def takes(X: Any, y: Any, model: Any) -> bool:
+        return is_dask_frame(X)
+
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> Resolved:
+        if beside.model is None and not isinstance(beside.y, str | int):
+            refuse_labels_among(X, beside.y, beside.y)
+        X, y, weight = beside.columns(X)
+        recipe = beside.column_recipe
+        if recipe is not None:
+            return replace(aligned(dask_rows(X, recipe), y, weight), column_recipe=recipe)
+        if beside.model is None and not all(getattr(dtype, "kind", "O") in "iuf" for dtype in X.dtypes):
+            return LazyTable(X, y, weight)
+        names = as_input_error(lambda: _get_feature_names(X._meta))
+        numbers = X.columns.tolist() if names is None else None
+        return replace(aligned(filled(dask_rows(X), beside.model), y, weight), feature_names=names, numbers=numbers)
 
 
 def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
@@ -46,7 +72,7 @@ def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
     """
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
-    frames.rows_of(np.empty((0, 1), X.dtype))  # refuses times and complex numbers
+    rows_of(np.empty((0, 1), X.dtype))  # refuses times and complex numbers
     if X.dtype.kind in "OUST":
         X = X.map_blocks(numbers_of_objects, dtype=np.float64, meta=np.empty((0, 0)))
     elif X.dtype.kind not in "biuf":
@@ -85,14 +111,14 @@ def _beside(X: Any, column: Any, name: str) -> Any:
     if is_of(column, "xarray", "DataArray"):
         column = column.data
     if is_of(column, "dask.dataframe", "DataFrame", "Series"):
-        column = frames.dask_labels(column)
+        column = dask_labels(column)
     if is_of(column, "dask.array", "Array"):
         plain = np.empty((0,) * column.ndim, column.dtype)
         column = _known(column.map_blocks(unmasked, labels=name == "y", dtype=column.dtype, meta=plain))
     else:
         column = da.from_array(labels_of(column), chunks=-1)
     if column.ndim == 2 and column.shape[1] == 1:
-        frames.warn_column()
+        warn_column()
         column = column[:, 0]
     if column.shape[0] != len(X) or column.ndim > 1 + (name == "y"):
         raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")

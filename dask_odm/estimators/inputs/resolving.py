@@ -1,10 +1,9 @@
-"""The door for what users pass as X: its kind says what becomes of it."""
+"""The door for what users pass as X: the first kind of input that takes it says what becomes of it."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from numbers import Integral
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,57 +15,75 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs import frames
-from dask_odm.estimators.inputs.dask_inputs import aligned, in_memory, rows_of_dask_frame, with_zeros
+from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memory, with_zeros
+from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, surveyed_rows
+from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
-from dask_odm.typing import Array
 
 
-@dataclass(frozen=True, eq=False)
-class Beside:
-    """What a user hands over beside X, and what is known of X.
+class StoreInput(InputKind):
+    """A store, by path or open."""
 
-    ``model`` is a fitted estimator, whose features tell those of X. ``groups`` matter to cubes alone.
-    """
+    @staticmethod
+    def takes(X: Any, y: Any, model: Any) -> bool:
+        return isinstance(X, str | os.PathLike | Store)
 
-    y: Any = None
-    weight: Any = None
-    groups: Any = None
-    model: Any = None
-    memory_limit: int | str | None = None
-    needs_labels: bool = True  # whether a fit learns from y
-    recipe: ColumnRecipe | None = None  # by which columns become features; None leaves it to a fit to find it
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> StoredRows:
+        if hasattr(beside.model, "text_recipe_") and isinstance(X, str) and not is_address(X) and not os.path.exists(X):
+            raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
+        beside.refuse("a store")
+        return beside.of_store(X if isinstance(X, Store) else Store.open(X))
 
-    @property
-    def column_recipe(self) -> ColumnRecipe | None:
-        """The recipe by which the columns of a table become features, if it is known."""
-        return getattr(self.model, "column_recipe_", self.recipe)
 
-    def refuse(self, what: str) -> None:
-        """Raise InputError if there are labels or weights, since ``what`` X is has its own."""
-        for name, value in (("y", self.y), ("sample_weight", self.weight)):
-            if value is not None:
-                raise InputError(
-                    f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}."
-                )
+class Frame(InputKind):
+    """A frame of pandas, polars, Arrow or any library with an Arrow stream."""
 
-    def of_store(self, store: Store) -> StoredRows:
-        """Return the rows of a store, with the features in the order in which a model knows them."""
-        return StoredRows(store.of_features(map(str, getattr(self.model, "feature_names_in_", ()))))
+    is_table = True
 
-    def columns(self, X: Any, called: str = "frame") -> tuple[Any, Any, Any]:
-        """Return X, y and weight, without the columns of a frame that y and weight name.
+    @staticmethod
+    def takes(X: Any, y: Any, model: Any) -> bool:
+        return isinstance(X, pd.DataFrame) or is_of(X, "polars", "DataFrame", "LazyFrame") or is_arrow_frame(X)
 
-        Raises InputError if no label is named in a fit, but a column seems to hold them; messages call X ``called``.
-        """
-        y, weight = self.y, self.weight
-        if y is None and self.model is None and self.needs_labels:
-            frames.refuse_labels_inside(X, called)
-        X, y = frames.labels_by_name(X, y)
-        if isinstance(weight, str) or (isinstance(weight, Integral) and frames.is_frame(X) and weight in X):
-            X, weight = frames.column_by_name(X, weight if isinstance(weight, str) else int(weight), "sample_weight")
-        return X, y, weight
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> Given:
+        frame = as_pandas(X)
+        if hasattr(beside.model, "text_recipe_"):
+            column = beside.model.text_recipe_.column
+            if column in frame.columns or not all(map(pd.api.types.is_numeric_dtype, frame.dtypes)):
+                shown = column if column in frame.columns else "…"
+                raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{shown!r}].")
+        return Given.of(*beside.columns(frame, "frame" if frame is X else "frame.to_pandas()"))
+
+
+class Texts(InputKind):
+    """Texts in memory, for a model that learned from texts."""
+
+    @staticmethod
+    def takes(X: Any, y: Any, model: Any) -> bool:
+        return hasattr(model, "text_recipe_") and is_texts(X)
+
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> Given:
+        return Values.rows(rows_of_texts(X, beside.model.text_recipe_), beside)
+
+
+class Values(InputKind):
+    """Anything else that scikit-learn takes: arrays, sparse rows, lists."""
+
+    @staticmethod
+    def rows(X: Any, beside: Beside) -> Given:
+        if is_of(X, "dask.delayed", "Delayed"):
+            raise InputError(
+                "X is a Delayed of Dask, of whose rows nothing is known: pass X.compute(), or what "
+                "dask.array.from_delayed or dask.dataframe.from_delayed makes of it."
+            )
+        return Given.of(*beside.columns(X))
+
+
+# Asked in this order.
+KINDS: tuple[type[InputKind], ...] = (StoreInput, Frame, Texts, DaskFrame, DaskArray, Values)
 
 
 def is_xarray(X: Any) -> bool:
@@ -74,69 +91,13 @@ def is_xarray(X: Any) -> bool:
     return is_of(X, "xarray", "Dataset", "DataArray")
 
 
-def _is_store(X: Any) -> bool:
-    return isinstance(X, str | os.PathLike | Store)
+def kind_of(X: Any, y: Any = None, model: Any = None) -> type[InputKind]:
+    """Return the kind of input that X is, given labels or a fitted estimator, or both."""
+    if is_xarray(X):  # kinds of their own, since xarray takes long to load
+        from dask_odm.estimators.inputs.xarray_inputs import XarrayCube, XarrayTable
 
-
-def _is_frame(X: Any) -> bool:
-    """Return whether ``X`` is a frame of pandas, polars, Arrow or any library with an Arrow stream."""
-    return isinstance(X, pd.DataFrame) or is_of(X, "polars", "DataFrame", "LazyFrame") or is_arrow_frame(X)
-
-
-def cube_of_input(X: Any, model: Any) -> Any:
-    """Return X as a cube of the features of a fitted estimator; None if it is no cube."""
-    if not is_xarray(X):
-        return None
-    from dask_odm.estimators.inputs.cubes import cube_to_predict  # here, since xarray takes long to load
-    from dask_odm.estimators.inputs.xarray_inputs import is_cube
-
-    return cube_to_predict(X, model) if is_cube(X, None, model) else None
-
-
-def like_input(X: Any, values: Any, name: str, model: Any, classes: Array | None = None) -> Any:
-    """Return values of all rows, (n,) or (n, k), in the form of X; with ``classes``, a column belongs to each."""
-    if not is_xarray(X):
-        return values
-    from dask_odm.estimators.inputs.xarray_inputs import like_table
-
-    return like_table(X, values, name, model, classes)
-
-
-def _rows_of(X: Any, beside: Beside) -> Resolved:
-    """Return the store, the lazy arrays or the rows in memory that X and what is beside it are, by the kind of X.
-
-    Raises InputError if they do not match.
-    """
-    if is_xarray(X):
-        from dask_odm.estimators.inputs.xarray_inputs import rows_of_xarray
-
-        return rows_of_xarray(X, beside)
-    recipe = getattr(beside.model, "text_recipe_", None)
-    if _is_store(X):
-        if recipe is not None and isinstance(X, str) and not is_address(X) and not os.path.exists(X):
-            raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
-        beside.refuse("a store")
-        return beside.of_store(X if isinstance(X, Store) else Store.open(X))
-    if _is_frame(X):
-        frame = frames.as_pandas(X)
-        if recipe is not None:
-            there = recipe.column in frame.columns
-            if there or not all(map(pd.api.types.is_numeric_dtype, frame.dtypes)):
-                shown = recipe.column if there else "…"
-                raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{shown!r}].")
-        return Given.of(*beside.columns(frame, "frame" if frame is X else "frame.to_pandas()"))
-    if recipe is not None and is_texts(X):
-        return Given.of(*beside.columns(rows_of_texts(X, recipe)))
-    if frames.is_dask_frame(X):
-        return rows_of_dask_frame(X, beside)
-    if is_of(X, "dask.array", "Array"):
-        return aligned(*beside.columns(X))
-    if is_of(X, "dask.delayed", "Delayed"):
-        raise InputError(
-            "X is a Delayed of Dask, of whose rows nothing is known: pass X.compute(), or what "
-            "dask.array.from_delayed or dask.dataframe.from_delayed makes of it."
-        )
-    return Given.of(*beside.columns(X))  # anything else that scikit-learn takes
+        return XarrayCube if XarrayCube.takes(X, y, model) else XarrayTable
+    return next(kind for kind in KINDS if kind.takes(X, y, model))
 
 
 def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> Resolved:
@@ -150,14 +111,14 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> 
     memory or ``memory_limit``.
     """
     known = Beside(y, sample_weight, **beside)
-    found = _rows_of(X, known)
+    found = kind_of(X, y, known.model).rows(X, known)
     recipe = known.column_recipe
     return found if recipe is None or found.column_recipe is not None else found.encoded(recipe)
 
 
 def stored(X: Any) -> Store | None:
     """Return the store that X is, by path, open or as the whole Dataset of one; None if it is none."""
-    found = resolve(X) if _is_store(X) or is_of(X, "xarray", "Dataset") else None
+    found = resolve(X) if StoreInput.takes(X, None, None) or is_of(X, "xarray", "Dataset") else None
     return found.source if isinstance(found, StoredRows) else None
 
 
@@ -181,10 +142,9 @@ def resolve_training(
         held, labels, *weight = in_memory(lazy)
         resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)
     if isinstance(resolved, Given):
-        frames.refuse_labels_among(resolved.X, resolved.y, y)
-        is_table = _is_frame(X) or frames.is_dask_frame(X)  # whose columns may be of any kind
-        if isinstance(resolved.X, pd.DataFrame) and resolved.column_recipe is None and is_table:
-            found = frames.surveyed_rows(resolved.X, dtype)
+        refuse_labels_among(resolved.X, resolved.y, y)
+        if isinstance(resolved.X, pd.DataFrame) and resolved.column_recipe is None and kind_of(X, y).is_table:
+            found = surveyed_rows(resolved.X, dtype)
             changes = {"is_plain": True} if found is None else {"X": found[0], "column_recipe": found[1]}
             return replace(resolved, **changes)
     return replace(resolved, dtype=dtype) if isinstance(resolved, LazyTable) else resolved
