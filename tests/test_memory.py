@@ -213,7 +213,7 @@ def test_what_several_targets_of_a_store_are_told_to_need_is_true():
     script = script.replace(
         '"solver": solver', '"solver": odm.solvers.Landmark(100) if solver == "landmark" else solver'
     )
-    require_true([script, "100000", "10"], ["landmark", "newton"])
+    require_true([script, "50000", "10"], ["landmark", "newton"])
 
 
 def require_true(script: list[str], solvers: list[str]) -> None:
