@@ -23,7 +23,7 @@ class AutoLimits:
     read_values: int = 1 << 28
     # multiplications for the kernel values of all pairs that take some seconds (benchmarks/many_classes.py)
     pairs_work: int = 1 << 36
-    # rows per class from which pairs leave rows out as soon as one-vs-rest, more of them right (benchmarks/MEASURED.md)
+    # rows per class from which pairs leave rows out about as soon as one-vs-rest, and as well (benchmarks/MEASURED.md)
     class_rows: int = 125
     # bytes of matrices and model of all pairs that "auto" takes if no limit is set
     pairs_bytes: int = 1 << 30
