@@ -1,6 +1,6 @@
 """Leave-one-out beside refits and folds, probabilities beside `CalibratedClassifierCV`, the search beside `SVC`.
 
-    DASK_ODM_DATA=folder python benchmarks/left_out.py refits|folds|probabilities|search [name ...] [--rows N]
+    DASK_ODM_DATA=folder python benchmarks/left_out.py refits|folds|probabilities|search|pairs [name ...] [--rows N]
 
 Data, splits and scaling are those of `linear_rivals.py`, hand-tuned settings those of `real_data.py`. ``--rows`` takes
 only so many of the training rows, and as many test rows.
@@ -15,6 +15,9 @@ probabilities
 search
     Accuracy on test rows of what `ODMClassifierCV` finds from no settings at all, and of hand-tuned settings; seconds
     of the search with its last fit, and those of one fit of the tuned `SVC`. ``--seed`` is that of the search.
+pairs
+    Of the sets of `many_classes.py`: accuracy on test rows, in closed form, and seconds, by pairs of classes and by
+    each class against the rest.
 
 Seconds are of the processor, of all threads of this process: other work on the machine counts little.
 """
@@ -32,6 +35,7 @@ from typing import Any
 
 import numpy as np
 from linear_rivals import Data, published
+from many_classes import load
 from real_data import DATA_SETS
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import KFold
@@ -123,7 +127,18 @@ def search(name: str, data: Data, share: float, seed: int = 0) -> dict[str, Any]
     return figures | {"rows": len(y), "search_s": seconds, "svc_s": svc, **found.best_params_}
 
 
-MEASURES = {each.__name__: each for each in (refits, folds, probabilities, search)}
+def pairs(name: str, data: Data, share: float) -> dict[str, Any]:
+    """Many classes by pairs and by each against the rest, from no settings."""
+    X, y, T, t = data
+    found: dict[str, Any] = {"rows": len(y), "classes": len(np.unique(y))}
+    for scheme in ("ovo", "ovr"):
+        model = ODMClassifier(loo=True, random_state=0, multi_class=scheme)
+        _, seconds = timed(lambda model=model: model.fit(X, y))
+        found |= {scheme: model.score(T, t), f"{scheme}_loo": model.loo_score_, f"{scheme}_s": seconds}
+    return found
+
+
+MEASURES = {each.__name__: each for each in (refits, folds, probabilities, search, pairs)}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -138,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     if given.data is None:
         parser.error("name the folder of the data sets by --data or DASK_ODM_DATA")
     for name in given.names:
-        X, y, T, t = published(name, Path(given.data))
+        X, y, T, t = (load if given.what == "pairs" else published)(name, Path(given.data))
         data = X[: given.rows], y[: given.rows], T[: given.rows], t[: given.rows]
         warm = ODMClassifierCV() if given.what == "search" else ODMClassifier(solver="landmark", loo=True)
         warm.fit(X[:300], y[:300])  # compiles

@@ -156,6 +156,12 @@ def test_left_out_measures(data_dir, run_json, what):
     assert abs(found.get("loo", 0.0) - found.get("folds", 0.0)) < 0.02
 
 
+def test_pairs_are_left_out_beside_each_against_the_rest(data_dir, run_json):
+    (found,) = run_json(left_out, "pairs letter --rows 400 --data", data_dir)
+    assert found["classes"] == 26
+    assert abs(found["ovo"] - found["ovr"]) < 0.1
+
+
 def test_trust_measures_beside_refits_and_rivals(data_dir, run):
     lines = run(trust, "--names svmguide1 --rows 200 --data", data_dir)
     assert float(lines[-1].split()[2]) < 0.05, "intervals hold as many targets as they should"
