@@ -213,7 +213,7 @@ ingest.__doc__ = (ingest.__doc__ or "").replace(
 def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Store:
     """Write the rows of an open source, none of which may miss a value, as a store."""
     with StoreWriter(store, dtype=dtype) as writer:
-        _Filling([writer], rows, target, None, False, Reading(), dtype).fill()
+        _Filling([writer], rows, target, None, None, Reading(), dtype).fill()
         return publish_all([writer])[0]
 
 

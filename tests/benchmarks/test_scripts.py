@@ -157,8 +157,8 @@ def test_left_out_measures(data_dir, run_json, what):
 
 
 def test_pairs_are_left_out_beside_each_against_the_rest(data_dir, run_json):
-    (found,) = run_json(left_out, "pairs letter --rows 400 --data", data_dir)
-    assert found["classes"] == 26
+    (found,) = run_json(left_out, "pairs usps --rows 1250 --data", data_dir)
+    assert found["classes"] == 10
     assert abs(found["ovo"] - found["ovr"]) < 0.1
 
 
