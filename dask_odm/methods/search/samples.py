@@ -305,9 +305,9 @@ class SampleTrials:
     @property
     def _has_room(self) -> bool:
         """Whether a trial of the larger sample can have more landmarks than it has."""
-        if self._has_machines:  # more machines by more landmarks take longer than all other stages
+        sample, *cells = self.samples(FINE)
+        if cells or self._has_machines:  # more machines by more landmarks take longer than all other stages
             return False
-        (sample,) = self.samples(FINE)
         count = min(TUNING.more_landmarks, self._most, sample.rows)
         return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 

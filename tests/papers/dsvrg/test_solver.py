@@ -175,7 +175,8 @@ def test_a_coreset_of_all_rows_is_svrg(dtype, step_size, weighted):
     expected = solver_of(steps_of(p), **options).run()
     found = solver_of(coreset_of(p, chosen, factor), **options).run()
     np.testing.assert_array_equal(found.x, expected.x)
-    assert [r["gap"] for r in found.history] == [r["gap"] for r in expected.history]
+    # by sums of BLAS, which on some processors depend on where rows lie in memory
+    np.testing.assert_allclose([r["gap"] for r in found.history], [r["gap"] for r in expected.history], rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [3, 40, 100, 1000])
