@@ -222,7 +222,7 @@ class SampleTrials:
             axes, self.scores, self.splits, self.goes_on, resume, on_state, self.learned,
             self.decides, self.judges, budget,
             holds_back=self._of_classes and self._score is not accuracy,
-            forecast=Forecast(self.work, self.work_of(self._data.labelled_rows, TUNING.more_landmarks)),
+            forecast=Forecast(self.work, self._last_work),
         )  # fmt: skip
 
     def work(self, stage: int) -> float:
@@ -236,6 +236,11 @@ class SampleTrials:
             goes_on = not self.judges and not self._many and self._has_room
             return self.work_of(self.rows(FINE), TUNING.more_landmarks) if goes_on else 0.0
         return self.work_of(self.rows(stage), few if stage == COARSE else some)
+
+    @property
+    def _last_work(self) -> float:
+        """Work of the last fit."""
+        return self.work_of(self._data.labelled_rows, TUNING.more_landmarks)
 
     def work_of(self, rows: int, landmarks: int) -> float:
         """Return the work of so many rows and landmarks: kernel values, and a matrix of each machine."""
