@@ -65,15 +65,6 @@ def test_every_phase_of_a_fit_has_its_bar(at_once, tmp_path, monkeypatch, option
     assert not passes or passes[-1].done == passes[-1].total
 
 
-@pytest.fixture
-def ctrl_c():
-    """Let Ctrl-C raise KeyboardInterrupt, for which dask_jobqueue puts another exception once it is imported."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_is_not_lost_where_python_drops_exceptions(monkeypatch):
     """Dask has the garbage collector call it: one Ctrl-C in ten fell in there, and the fit went on to its end."""
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout
 from copy import deepcopy
@@ -92,10 +93,11 @@ RUN = [
 
 
 @pytest.fixture(autouse=True)
-def settings_of_dask() -> Iterator[None]:
-    """Put Dask's settings back, which pages may change."""
-    before = deepcopy(dask.config.config)
+def settings_of_the_process() -> Iterator[None]:
+    """Put back what pages may change: Dask's settings, and what Ctrl-C does, which dask_jobqueue replaces."""
+    before, ctrl_c = deepcopy(dask.config.config), signal.getsignal(signal.SIGINT)
     yield
+    signal.signal(signal.SIGINT, ctrl_c)
     dask.config.config.clear()
     dask.config.config.update(before)
 
