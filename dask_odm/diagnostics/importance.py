@@ -12,13 +12,14 @@ import pandas as pd
 from sklearn.inspection import permutation_importance as of_scikit_learn
 from sklearn.metrics import check_scoring
 
+from dask_odm.data.readers.frames import as_pandas
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features, input_errors
-from dask_odm.estimators.inputs.frames import as_pandas, labels_by_name
+from dask_odm.estimators.inputs.frames import labels_by_name
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.learning.training.run import drawn
 from dask_odm.models.classes import codes_of, require_common

@@ -11,9 +11,10 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
+from dask_odm.data.readers.frames import as_pandas
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.inputs.frames import as_pandas, labels_by_name
+from dask_odm.estimators.inputs.frames import labels_by_name
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.scoring import LeftOutScores

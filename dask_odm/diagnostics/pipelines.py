@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from dask_odm.data.ingest import write_rows
 from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.frames import rows_by
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
@@ -22,7 +23,6 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import FLOATS, as_input_error, check_rows, input_errors
-from dask_odm.estimators.inputs.frames import rows_by
 from dask_odm.estimators.inputs.resolved import Given, named
 
 

@@ -26,7 +26,7 @@ from dask_odm.engine.client import active_client
 from dask_odm.errors import InputError
 from dask_odm.estimators.cards import NotebookCard
 from dask_odm.estimators.inputs import checks
-from dask_odm.estimators.inputs.frames import as_pandas, column_by_name, is_frame, medians_of
+from dask_odm.estimators.inputs.frames import medians_of
 from dask_odm.estimators.inputs.resolved import Given, Resolved, lazy_rows
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.prediction import Predictor
@@ -139,12 +139,10 @@ class StoreEstimator(NotebookCard, Predictor):
         checks.as_input_error(self._validate_params)
         checks.check_callbacks(self.callbacks)
         needs_labels = self._targets.needs_labels
-        if isinstance(groups, str) and is_frame(as_pandas(X)):
-            X, groups = column_by_name(as_pandas(X), groups, "groups")
         kinds: dict[str, Any] = {"needs_labels": needs_labels, "dtype": self.dtype}
         resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, **kinds)
         if groups is not None:
-            more["groups"] = checks.checked_groups(resolved.groups_beside(groups))
+            more["groups"] = checks.checked_groups(groups if resolved.groups is None else resolved.groups)
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _get_feature_names
 
+from dask_odm.data.readers.frames import is_dask_frame
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.readers.sources import is_of
 from dask_odm.engine.client import active_client
@@ -19,7 +20,6 @@ from dask_odm.estimators.inputs.frames import (
     dask_labels,
     dask_rows,
     filled,
-    is_dask_frame,
     refuse_labels_among,
     rows_of,
     warn_column,
@@ -38,13 +38,12 @@ class DaskArray(InputKind):
 
     @staticmethod
     def rows(X: Any, beside: Beside) -> LazyArrays:
-        return aligned(*beside.columns(X))
+        X, y, weight, _ = beside.columns(X)
+        return aligned(X, y, weight)
 
 
 class DaskFrame(InputKind):
     """A dask DataFrame."""
-
-    is_table = True
 
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
@@ -54,15 +53,16 @@ class DaskFrame(InputKind):
     def rows(X: Any, beside: Beside) -> Resolved:
         if beside.model is None and not isinstance(beside.y, str | int):
             refuse_labels_among(X, beside.y, beside.y)
-        X, y, weight = beside.columns(X)
+        X, y, weight, groups = beside.columns(X)
         recipe = beside.column_recipe
         if recipe is not None:
-            return replace(aligned(dask_rows(X, recipe), y, weight), column_recipe=recipe)
+            return replace(aligned(dask_rows(X, recipe), y, weight), column_recipe=recipe, groups=groups)
         if beside.model is None and not all(getattr(dtype, "kind", "O") in "iuf" for dtype in X.dtypes):
-            return LazyTable(X, y, weight)
+            return LazyTable(X, y, weight, groups)
         names = as_input_error(lambda: _get_feature_names(X._meta))
         numbers = X.columns.tolist() if names is None else None
-        return replace(aligned(filled(dask_rows(X), beside.model), y, weight), feature_names=names, numbers=numbers)
+        own = {"feature_names": names, "numbers": numbers, "groups": groups, "is_table": True}
+        return replace(aligned(filled(dask_rows(X), beside.model), y, weight), **own)
 
 
 def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
+from dask_odm.data.readers.frames import is_frame
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import column_by_name, is_frame, labels_by_name, refuse_labels_inside
+from dask_odm.estimators.inputs.frames import column_by_name, labels_by_name, refuse_labels_inside
 from dask_odm.estimators.inputs.resolved import Resolved, StoredRows
 from dask_odm.typing import Array
 
@@ -19,7 +20,8 @@ from dask_odm.typing import Array
 class Beside:
     """What a user hands over beside X, and what is known of X.
 
-    ``model`` is a fitted estimator, whose features tell those of X. ``groups`` matter to cubes alone.
+    ``model`` is a fitted estimator, whose features tell those of X. ``groups`` matter to cubes, or name a
+    column.
     """
 
     y: Any = None
@@ -47,24 +49,24 @@ class Beside:
         """Return the rows of a store, with the features in the order in which a model knows them."""
         return StoredRows(store.of_features(map(str, getattr(self.model, "feature_names_in_", ()))))
 
-    def columns(self, X: Any, called: str = "frame") -> tuple[Any, Any, Any]:
-        """Return X, y and weight, without the columns of a frame that y and weight name.
+    def columns(self, X: Any, called: str = "frame") -> tuple[Any, Any, Any, Any]:
+        """Return X, y, weight and groups, those of a frame that are columns of it; X is without these columns.
 
         Raises InputError if no label is named in a fit, but a column seems to hold them; messages call X ``called``.
         """
-        y, weight = self.y, self.weight
+        y, weight, groups = self.y, self.weight, None
+        if isinstance(self.groups, str) and is_frame(X):
+            X, groups = column_by_name(X, self.groups, "groups")
         if y is None and self.model is None and self.needs_labels:
             refuse_labels_inside(X, called)
         X, y = labels_by_name(X, y)
         if isinstance(weight, str) or (isinstance(weight, Integral) and is_frame(X) and weight in X):
             X, weight = column_by_name(X, weight if isinstance(weight, str) else int(weight), "sample_weight")
-        return X, y, weight
+        return X, y, weight, groups
 
 
 class InputKind(ABC):
     """One kind of what `fit`, `predict` and `score` take as X."""
-
-    is_table: ClassVar[bool] = False  # whether columns may be of any kind, of which a recipe makes features
 
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:

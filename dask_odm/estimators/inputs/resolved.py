@@ -18,6 +18,7 @@ from sklearn.utils.validation import column_or_1d
 from dask_odm.data.cubes.blocks import SLAB_BYTES
 from dask_odm.data.ingest import write_table
 from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.frames import rows_by
 from dask_odm.data.readers.labels import LabelEncoder, labels_of, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -26,7 +27,6 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
-from dask_odm.estimators.inputs.frames import rows_by
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.linalg.csr_rows import sparse_rows
@@ -59,12 +59,10 @@ class Resolved:
     weight: Any
     feature_names: Any  # (d,), or None
     feature_dimension: str | None = None  # of an xarray X, if its name is a string
+    groups: Any = None  # of these rows, if they were among what became them
     column_recipe: Any = None  # by which the columns of a table became these rows; None if they are the columns
+    is_table: Any = False  # whether columns may be of any kind, of which a recipe makes features
     has_places: Any = False  # whether rows have coordinates, so that neighbours may resemble each other
-
-    def groups_beside(self, groups: Any) -> Any:
-        """Return the groups of these rows, of those that were passed beside X."""
-        return groups
 
     def encoded(self, recipe: ColumnRecipe) -> Resolved:
         """Return rows of columns as the features that a recipe makes of these; other rows as they are."""
@@ -100,8 +98,9 @@ class Given(Resolved):
     weight: Any = None
     feature_dimension: str | None = None
     cube: CubeSchema | None = None  # of rows that come from a cube
-    groups: Any = None  # of these rows
+    groups: Any = None
     column_recipe: ColumnRecipe | None = None
+    is_table: bool = False
     is_plain: bool = False  # rows of a frame of numbers without gaps, which a fit learns from
 
     @property
@@ -112,9 +111,6 @@ class Given(Resolved):
     @property
     def has_places(self) -> bool:
         return self.cube is not None
-
-    def groups_beside(self, groups: Any) -> Any:
-        return groups if self.cube is None else self.groups
 
     def encoded(self, recipe: ColumnRecipe) -> Given:
         X = self.X
@@ -181,7 +177,9 @@ class LazyArrays(_Blocks):
     feature_names: Array | None = None
     feature_dimension: str | None = None
     numbers: Sequence[int] | None = None  # names of a frame's columns, if these are numbers, for messages
+    groups: Any = None
     column_recipe: ColumnRecipe | None = None
+    is_table: bool = False
     title: ClassVar[str] = "dask arrays"
 
     @property
@@ -312,6 +310,7 @@ class LazyTable(Resolved):
     X: Any
     y: Any
     weight: Any
+    groups: Any = None
     dtype: str | None = None  # of the features that columns become
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from dask_odm.data.readers.frames import as_pandas, surveyed_rows
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.readers.tables import is_arrow_frame
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
@@ -16,7 +17,7 @@ from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memory, with_zeros
-from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, surveyed_rows
+from dask_odm.estimators.inputs.frames import refuse_labels_among
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
@@ -40,8 +41,6 @@ class StoreInput(InputKind):
 class Frame(InputKind):
     """A frame of pandas, polars, Arrow or any library with an Arrow stream."""
 
-    is_table = True
-
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
         return isinstance(X, pd.DataFrame) or is_of(X, "polars", "DataFrame", "LazyFrame") or is_arrow_frame(X)
@@ -54,7 +53,8 @@ class Frame(InputKind):
             if column in frame.columns or not all(map(pd.api.types.is_numeric_dtype, frame.dtypes)):
                 shown = column if column in frame.columns else "…"
                 raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{shown!r}].")
-        return Given.of(*beside.columns(frame, "frame" if frame is X else "frame.to_pandas()"))
+        X, y, weight, groups = beside.columns(frame, "frame" if frame is X else "frame.to_pandas()")
+        return replace(Given.of(X, y, weight), groups=groups, is_table=True)
 
 
 class Texts(InputKind):
@@ -79,7 +79,8 @@ class Values(InputKind):
                 "X is a Delayed of Dask, of whose rows nothing is known: pass X.compute(), or what "
                 "dask.array.from_delayed or dask.dataframe.from_delayed makes of it."
             )
-        return Given.of(*beside.columns(X))
+        X, y, weight, _ = beside.columns(X)
+        return Given.of(X, y, weight)
 
 
 # Asked in this order.
@@ -93,11 +94,12 @@ def is_xarray(X: Any) -> bool:
 
 def kind_of(X: Any, y: Any = None, model: Any = None) -> type[InputKind]:
     """Return the kind of input that X is, given labels or a fitted estimator, or both."""
-    if is_xarray(X):  # kinds of their own, since xarray takes long to load
-        from dask_odm.estimators.inputs.xarray_inputs import XarrayCube, XarrayTable
+    kinds = KINDS
+    if is_xarray(X):  # which takes long to load
+        from dask_odm.estimators.inputs import xarray_inputs
 
-        return XarrayCube if XarrayCube.takes(X, y, model) else XarrayTable
-    return next(kind for kind in KINDS if kind.takes(X, y, model))
+        kinds = xarray_inputs.KINDS
+    return next(kind for kind in kinds if kind.takes(X, y, model))
 
 
 def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> Resolved:
@@ -140,10 +142,11 @@ def resolve_training(
         if lazy.nbytes > read_limit():
             return lazy
         held, labels, *weight = in_memory(lazy)
-        resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)
+        own = {"groups": lazy.groups, "is_table": lazy.is_table}
+        resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension, **own)
     if isinstance(resolved, Given):
         refuse_labels_among(resolved.X, resolved.y, y)
-        if isinstance(resolved.X, pd.DataFrame) and resolved.column_recipe is None and kind_of(X, y).is_table:
+        if resolved.is_table and resolved.column_recipe is None:
             found = surveyed_rows(resolved.X, dtype)
             changes = {"is_plain": True} if found is None else {"X": found[0], "column_recipe": found[1]}
             return replace(resolved, **changes)

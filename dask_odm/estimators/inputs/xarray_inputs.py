@@ -79,7 +79,7 @@ class XarrayTable(InputKind):
             store = as_store(X)
             if store is not None:
                 return beside.of_store(store)
-        X, y, weight = beside.columns(X)
+        X, y, weight, _ = beside.columns(X)
         rows, y, weight = _columns_of(X, y, weight)
         rows, y, weight = oriented(rows, y, weight, _sample_dimension(rows, y, weight, beside.model))
         names = feature_names(rows)
@@ -98,6 +98,9 @@ class XarrayTable(InputKind):
         dimensions = (sample, "target" if classes is None else "class")[: values.ndim]
         found = xr.DataArray(values, rows.drop_vars(of_features).coords, dimensions, name)
         return found if classes is None else found.assign_coords({"class": classes})
+
+
+KINDS: tuple[type[InputKind], ...] = (XarrayCube, XarrayTable)  # asked in this order
 
 
 def _columns_of(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> tuple[xr.DataArray, Any, Any]:

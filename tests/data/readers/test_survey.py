@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from dask_odm import InputError, ingest
 from dask_odm.data.readers import survey
 from dask_odm.data.readers.column_values import UnfitError, moment_in, moments_in, numbers_in, spelled, values_by
+from dask_odm.data.readers.frames import rows_by
 from dask_odm.data.readers.survey import MAX_LEVELS, Survey
 from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.readers.tables import PandasTable
-from dask_odm.estimators.inputs.frames import rows_by
 from data.doors import DOORS, through
 from data.reading import stored
 
