@@ -269,12 +269,14 @@ def choose_by_trials(choice: Choice[Any], data: TrainingData, fit: F) -> tuple[C
     return _rival(name, why), replace(fit, own=Cells() if name == "cells" else fit.own)
 
 
-def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:
+def suits_narrow_cells(
+    choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float, least: float = 0.0
+) -> str:
     """Return why a search should go on in cells with a narrower kernel than that of ``fit``, or "" if not.
 
     Settings that were searched for over landmarks have a kernel that landmarks can follow. Cells may do better with
     another, for which they have to search. ``found`` is the share of the rows outside the largest class that landmarks
-    get right beyond a constant.
+    get right beyond a constant, and ``least`` the share of all rows that cells must gain.
     """
     if choice.solver != "landmark" or not are_possible(data, fit):
         return ""
@@ -285,7 +287,7 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
             gain, error, _ = gain_of(_rival("cells"), choice, data, fit, AUTO.narrower)
         except (InputError, MemoryLimitError):
             return ""
-        if gain <= error:
+        if gain <= max(error, least):
             return ""
         why = f"{choice.why}; with {AUTO.narrower:g} times the γ, {_in_words('cells', choice, gain, error, fit)}"
     logger.info("solver='cells': %s", why)

@@ -120,7 +120,13 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     state = search.run()
     best = search.best
     setting = Setting.of(state.history[best])
-    if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
+    narrow = trials.narrow_cells(setting, state.history[best]["objective"], clearly=True)
+    if not narrow:
+        state = search.go_on()
+        best = search.best
+        setting = Setting.of(state.history[best])
+        narrow = trials.narrow_cells(setting, state.history[best]["objective"])
+    if narrow:
         search.end()
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
@@ -226,6 +232,8 @@ class _Trials(SampleTrials):
             if not self._is_plain or self._data.labelled_rows < MANY or self._many:
                 return 0.0
             return super().work(FINE)
+        if self._in_cells and stage in (COARSE, FINE):  # all rows of a cell are landmarks
+            return self.work_of(self.rows(stage), min(TUNING.more_landmarks, self.samples(stage)[-1].rows))
         return super().work(stage)
 
     @property
@@ -341,18 +349,19 @@ class _Trials(SampleTrials):
         given = self._fit.cv, self._fit.scorers, self._groups
         return self._fit.first.solver == "auto" and all(each is None for each in given)
 
-    def narrow_cells(self, setting: Setting, score: float) -> str:
+    def narrow_cells(self, setting: Setting, score: float, *, clearly: bool = False) -> str:
         """Return why cells have to be searched, too, with narrower kernels, or "" if they need not.
 
         ``score`` is the best over landmarks. Cells are searched for accuracy by single rows only, which is compared.
+        They may be ``clearly`` better before landmarks are tried with all rows, which would then be in vain.
         """
-        if not (self._is_plain and self._of_classes):
+        if not (self._is_plain and self._of_classes) or (clearly and not self.goes_on(setting)):
             return ""
         choice, fit = self._suited(setting)
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
         largest = counts.max() / counts.sum()
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
-        return suits_narrow_cells(choice, self._data, fit, found)
+        return suits_narrow_cells(choice, self._data, fit, found, TUNING.few_errors if clearly else 0.0)
 
     def kernel_of(self, setting: Setting) -> KernelChoice:
         kernel = super().kernel_of(setting)

@@ -221,10 +221,11 @@ class Search:
     forecast: Forecast = field(default_factory=Forecast)
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
+    _climbed: list[int] = field(init=False, default_factory=list)  # views
     _expected: int = field(init=False, default=0)
 
     def run(self) -> SearchState:
-        """Try settings stage by stage, and return all that were tried."""
+        """Try settings on samples, stage by stage but for the last one, and return all that were tried."""
         axes = self.axes
         views = axes.coarse_views
         climbing = min(len(views), self.budget.climbing)
@@ -246,12 +247,17 @@ class Search:
         for start in stretched:
             self._climb(start, bands=self.budget.climbing > 1)
         self._change_landmarks()
+        self._climbed = [start.view for start in (*starts, *stretched)]
+        return self._state()
+
+    def go_on(self) -> SearchState:
+        """Try the best settings in the last stage, if it is worth its time; return all that were tried."""
         if not self._good_enough(FINE):
             if self.judges:
                 self._judge()
             else:
-                found = [self._best(FINE, start.view) for start in (*starts, *stretched)]
-                if any(self.goes_on(axes.setting(point)) for point in found):
+                found = [self._best(FINE, view) for view in self._climbed]
+                if any(self.goes_on(self.axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)
         return self._state()

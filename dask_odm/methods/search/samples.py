@@ -321,6 +321,7 @@ def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun
     """Return the best setting for rows in memory, and its score when they are left out one by one."""
     trials = SampleTrials(data, kernel, run, Splits(None, run.seed), axes.views)
     search = trials.search(axes)
-    best = search.run().history[search.best]
+    search.run()
+    best = search.go_on().history[search.best]
     search.end()
     return Setting.of(best), best["objective"]
