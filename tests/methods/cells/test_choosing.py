@@ -233,9 +233,10 @@ def test_cells_for_a_narrower_kernel_where_landmarks_hide_what_it_gains(load_svm
     model = ODMClassifier(**settings | {"lam": settings["lam"] * len(y)}, scale="minmax", random_state=0)
     run = FitRun.of(model)
     data = MemoryData.of(run, X, y, np.ones(len(y)), (1.0, 1.0))
-    why = suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.6)
+    fit = model._settings(run).for_data(data)
+    why = suits_narrow_cells(LANDMARK, data, fit, found=0.6)
     assert bool(why) == narrow
     assert "with 8 times the γ, in trials" in why or not narrow
-    assert suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.01).endswith(
-        "landmarks find next to nothing"
-    )
+    assert suits_narrow_cells(LANDMARK, data, fit, found=0.6, least=0.01) == why
+    assert suits_narrow_cells(LANDMARK, data, fit, found=0.6, least=0.2) == ""
+    assert suits_narrow_cells(LANDMARK, data, fit, found=0.01).endswith("landmarks find next to nothing")
