@@ -25,7 +25,7 @@ from dask_odm.estimators.scoring import LeftOutScores, Scorer, Scoring, tuned_th
 from dask_odm.learning.parameters import parameter, solver_object, solver_word, with_parameters
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS, is_right
+from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_PAIRS, LEFT_OUT_ROWS, is_right
 from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.recipes import is_linear
 from dask_odm.methods.settings import Landmark
@@ -95,7 +95,7 @@ class ODMEstimator(LeftOutScores, StoreClassifier):
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
     _saved: ClassVar[tuple[str, ...]] = ("dual_coef_", "threshold_", "calibration_rows_", "multilabel_", *LEFT_OUT)
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_PAIRS)
     scored_by = "accuracy"
     _left_out = "loo_decision_function_"
 
@@ -172,8 +172,8 @@ class ODMEstimator(LeftOutScores, StoreClassifier):
         Raises
         ------
         InputError
-            As `decision_function`; a coverage out of range; a fit without ``loo``, or by pairs of classes with
-            groups, before `calibrate`.
+            As `decision_function`; a coverage out of range; a fit without ``loo``, or by pairs with groups of
+            several classes, before `calibrate`.
         """
         check_is_fitted(self)
         self._refuse_labels("predict_set")
@@ -237,10 +237,12 @@ class ODMEstimator(LeftOutScores, StoreClassifier):
         return self._answered(X, name, function, dtype=dtype, columns=len(self.classes_), giver=giver)
 
     def _to_score(self, scorers: Mapping[str, Scorer]) -> tuple[Scoring, Array, Array, Array]:
+        rows = self._of_learned(*self._rows_left_out())
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
         if pairs := self._model.pairs:
-            return replace(score, pairs=pairs, link=self.probability_link_), *self._rows_left_out()
-        return score, *self._of_learned(*self._rows_left_out())
+            values = getattr(self, LEFT_OUT_PAIRS)[getattr(self, LEFT_OUT_ROWS)[1] > 0]
+            score = replace(score, shares=partial(coupled, values, self.probability_link_, pairs))
+        return score, *rows
 
     def tune_threshold(
         self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None

@@ -25,9 +25,8 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.shared_parameters import KernelParameters, NewtonParameters
 from dask_odm.learning.parameters import Registered, parameter, with_parameters
 from dask_odm.methods.left_out import LEFT_OUT_ROWS
-from dask_odm.models.model import class_scores
 from dask_odm.models.predict import label_block, labels_block
-from dask_odm.models.probabilities import answers_of_all, coupled, fit_link, joined_links, of_labels, probabilities
+from dask_odm.models.probabilities import answers_of_all, fit_link, joined_links, of_labels, probabilities
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -53,18 +52,16 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> Array:
         """Return the decision values of rows."""
-        pairs = self.scoring.pairs
-        return class_scores(self.values[X].T, pairs).T if pairs else self.values[X]
+        return self.values[X]
 
     def predict(self, X: Any) -> Array:
         """Return the labels of rows."""
-        values = self.decision_function(X)
-        return labels_block(values) if self.labels else label_block(values, self.scoring.classes)
+        return labels_block(self.values[X]) if self.labels else label_block(self.values[X], self.scoring.classes)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
-        if self.scoring.pairs:
-            return coupled(self.values[X], self.link(), self.scoring.pairs)
+        if self.scoring.shares is not None:
+            return self.scoring.shares()[X]
         found = partial(of_labels if self.labels else probabilities, link=self.link(), threshold=self.scoring.threshold)
         lacking = self.scoring.lacking
         return answers_of_all(self.values[X], found, lacking, 0.0, True) if lacking else found(self.values[X])
@@ -76,7 +73,8 @@ class Scoring:
 
     Decision values of two classes, or of labels, are what is left after a ``threshold`` was taken off. Probabilities
     are made by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows. A
-    model had no row of the classes with the codes ``lacking``. With ``pairs`` classes, values are those of machines.
+    model had no row of the classes with the codes ``lacking``. ``shares`` makes the probabilities of all rows, (n, k),
+    if their values do not tell them.
     """
 
     scorers: Mapping[str, Scorer]
@@ -85,7 +83,7 @@ class Scoring:
     link: Array | None = None
     fits: bool = True
     lacking: tuple[int, ...] = ()
-    pairs: int = 0
+    shares: Callable[[], Array] | None = None
 
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
@@ -252,8 +250,8 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         Raises
         ------
         InputError
-            The model was fitted without ``loo``, by pairs of classes with groups, or by an earlier version; it was
-            loaded from a file, which has no values of rows; or a scorer does not suit the classes or targets.
+            The model was fitted without ``loo``, by pairs with groups of several classes, or by an earlier version; it
+            was loaded from a file, which has no values of rows; or a scorer does not suit the classes or targets.
         """
         scoring = self.scored_by if scoring is None else scoring
         check_is_fitted(self)
@@ -271,7 +269,7 @@ class LeftOutScores(NewtonParameters, KernelParameters, StoreEstimator):
         if not hasattr(self, LEFT_OUT_ROWS):
             raise InputError(
                 "a model from a file has no left-out values of rows, nor has one that was fitted without loo=True, or "
-                "by pairs of classes with groups. Call this before save, or use rows that were held out: "
+                "by pairs with groups of several classes. Call this before save, or use rows that were held out: "
                 "tune_threshold(scoring, X, y) and score(X, y) take them."
             )
         y, weight = getattr(self, LEFT_OUT_ROWS)

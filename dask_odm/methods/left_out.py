@@ -37,6 +37,7 @@ from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array
 
 LEFT_OUT_ROWS = "_left_out_rows"  # attribute: the class of every row, and its weight, 0 if it takes no part
+LEFT_OUT_PAIRS = "_left_out_pairs"  # attribute: left-out scores of the machines of all pairs, (n, pairs)
 LEFT_OUT = (  # attributes that are saved to a file
     "loo_score_", "loo_parameters_", "probability_link_", "conformity_", "loo_group_scores_",
 )  # fmt: skip
@@ -155,7 +156,7 @@ def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array
 def group_scores(found: dict[str, Any], groups: Array) -> dict[str, Any]:
     """Return the accuracy of every group's rows by the model without the group, NaN for one without a weight.
 
-    ``found`` are the attributes of leaving out, and ``groups`` (n,) numbers from 0. Empty for machines of pairs.
+    ``found`` are the attributes of leaving out, and ``groups`` (n,) numbers from 0. Empty if some rows have none.
     """
     if LEFT_OUT_ROWS not in found:
         return {}
@@ -205,39 +206,51 @@ def joined_left_out(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def of_many_classes(found: dict[str, Any], model: Model, data: TrainingData, fit: ODMFit) -> dict[str, Any]:
     """Return the other fitted attributes of leave-one-out of many classes, from those of `joined_left_out`.
 
-    Pairs vote. With groups, machines of other classes than a row's own have learned from its group, and the accuracy is
-    the share of correct signs.
+    Pairs vote. If machines of other classes than a row's own have learned from rows of its group, its scores are NaN.
+    If there are such rows, the accuracy is the share of correct signs of the machines of each row's own class.
     """
     total, numbers = data.row_numbers
     at, y, weight = data.taking_part
     at = at if numbers is None else numbers[at]
     codes = y.astype(np.int64)
     shares = weight / np.array(data.class_weights)[codes]  # class weights change what is learned, not the score
-    values = found["loo_decision_function_"]
-    if model.pairs and fit.groups is not None:
-        _, positive = np.triu_indices(model.pairs, 1)
-        right = ((values[at] > 0) == (codes[:, None] == positive)).mean(axis=1, where=~np.isnan(values[at]))
-        return {"loo_score_": float(np.average(right, weights=shares))}
-    votes = _voted(values, at, model, data) if model.pairs else values[at]
-    return {
-        "loo_score_": float(np.average(votes.argmax(axis=1) == codes, weights=shares)),
-        "conformity_": conformity_table(votes, codes, weight, votes.shape[1]),
+    scores = found["loo_decision_function_"]
+    of_pairs: dict[str, Any] = {}
+    if model.pairs:
+        values = scores
+        scores = np.full((total, model.pairs), np.nan)
+        scores[at] = _voted(values, at, codes, model, data, at if fit.groups is None else fit.groups[at])
+        of_pairs = {"loo_decision_function_": scores, LEFT_OUT_PAIRS: values}
+        if np.isnan(scores[at]).any():
+            negative, positive = (codes[:, None] == each for each in np.triu_indices(model.pairs, 1))
+            right = ((values[at] > 0) == positive).mean(axis=1, where=negative | positive)
+            return of_pairs | {"loo_score_": float(np.average(right, weights=shares))}
+    return of_pairs | {
+        "loo_score_": float(np.average(scores[at].argmax(axis=1) == codes, weights=shares)),
+        "conformity_": conformity_table(scores[at], codes, weight, scores.shape[1]),
         LEFT_OUT_ROWS: (spread(codes, total, at).astype(np.int64), spread(shares, total, at)),
     }
 
 
-def _voted(values: Array, at: Array, model: Model, data: TrainingData) -> Array:
-    """Return the votes (rows, classes) of all pairs on the rows ``at``; fill their scores into ``values`` (n, pairs).
+def _voted(values: Array, at: Array, codes: Array, model: Model, data: TrainingData, units: Array) -> Array:
+    """Return the class scores (rows, classes) of the rows ``at``; fill in what ``values`` (n, pairs) lack of them.
 
-    Machines of other classes than a row's own have not learned from it: the ``model`` has their scores.
+    The ``model`` has the scores of machines that have learned from none of the rows that are left out together, whose
+    ``units`` (rows,) are equal. Where a machine has learned from them, all scores of a row are NaN.
     """
+    learned = np.zeros((units.max() + 1, model.pairs), dtype=bool)  # which classes the rows of a unit have
+    learned[units, codes] = True
     votes = np.empty((len(at), model.pairs))
     step = 16 * PREDICTED_ROWS
     for start in range(0, len(at), step):
-        rows = at[start : start + step]
+        some = slice(start, start + step)
+        rows = at[some]
         scores = model.machine_scores(data.given_rows(rows).astype(data.dtype), CPU_COUNT).T
-        values[rows] = np.where(np.isnan(values[rows]), scores, values[rows])
-        votes[start : start + step] = class_scores(values[rows].T, model.pairs).T
+        negative, positive = (learned[units[some]][:, each] for each in np.triu_indices(model.pairs, 1))
+        lacking = np.isnan(values[rows])
+        values[rows] = np.where(lacking & ~(negative | positive), scores, values[rows])
+        votes[some] = class_scores(values[rows].T, model.pairs).T
+        votes[some][np.isnan(values[rows]).any(axis=1)] = np.nan
     return votes
 
 
@@ -274,11 +287,11 @@ def of_all_classes(trained: Trained, learned: Array | None, classes: Array | Non
     lacking = tuple(np.flatnonzero(~own).tolist())
     found = dict(trained.attributes)
     model: Any = trained.model
-    if LEFT_OUT_ROWS in found and not model.pairs:  # columns of pairs are machines
-        codes, weight = found[LEFT_OUT_ROWS]
-        scores = found["loo_decision_function_"]
-        found[LEFT_OUT_ROWS] = np.flatnonzero(own)[codes], weight
+    if (scores := found.get("loo_decision_function_")) is not None:
         found["loo_decision_function_"] = with_lacking(scores.reshape(len(scores), -1), lacking)
+    if LEFT_OUT_ROWS in found:
+        codes, weight = found[LEFT_OUT_ROWS]
+        found[LEFT_OUT_ROWS] = np.flatnonzero(own)[codes], weight
     path = tuple(of_all_classes(each, learned, classes) for each in trained.path)
     return replace(trained, model=replace(model, lacking=lacking), attributes=found, path=path)
 

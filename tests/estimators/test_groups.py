@@ -68,16 +68,45 @@ def test_groups_of_one_row_are_rows(way):
     assert model.loo_parameters_ == pytest.approx(singly.loo_parameters_)
 
 
+@pytest.mark.parametrize("way", ["exact", "linear"])
+def test_votes_on_groups_of_one_class_are_those_of_refits(way):
+    """Of a group with two of three classes, a machine of others has learned: no scores are made up."""
+    X, y, fields = grouped(100, 12, classes=3)
+    groups = np.array([f"{field} {label}" for field, label in zip(fields, y, strict=True)])
+    mixed = (fields == "field 3") & (y > 0)
+    groups[mixed] = "field 3 of 1 and 2"
+    model = ODMClassifier(**WAYS[way], multi_class="ovo").fit(X, y, groups=groups)
+    assert np.isnan(model.loo_decision_function_).all(axis=1).tolist() == mixed.tolist()
+    assert not hasattr(model, "loo_group_scores_")
+    model.fit(X[~mixed], y[~mixed], groups=groups[~mixed])
+    X, y, groups = X[~mixed], y[~mixed], groups[~mixed]
+    votes = np.zeros((len(y), 3))
+    for name in dict.fromkeys(groups):
+        out = groups == name
+        for a, b in ((0, 1), (0, 2), (1, 2)):
+            own = np.isin(y, (a, b))
+            lam = model.lam * (own & ~out).sum() / own.sum()  # the same weight of a row in the loss
+            pair = ODMClassifier(**WAYS[way] | {"loo": False, "lam": lam}).fit(X[own & ~out], y[own & ~out])
+            wins = pair.decision_function(X[out]) > 0
+            votes[out, a] += ~wins
+            votes[out, b] += wins
+    found = model.loo_decision_function_
+    assert (np.abs(found - votes).max(axis=1) < 0.5).mean() > 0.97
+    assert model.loo_score_ == model.loo_score() == (found.argmax(axis=1) == y).mean()
+    places = np.unique(groups, return_inverse=True)[1]
+    expected = np.bincount(places, found.argmax(axis=1) == y) / np.bincount(places)
+    np.testing.assert_allclose(model.loo_group_scores_, expected[list(dict.fromkeys(places))])  # as they come
+
+
 def test_the_score_of_pairs_is_the_share_of_right_signs():
-    """Rows count by their own weights, whatever those of the classes."""
+    """Where groups have rows of several classes. Rows count by their own weights, whatever those of the classes."""
     X, y, groups = grouped(classes=3)
     weight = np.arange(len(y)) % 4.0
     settings = WAYS["exact"] | {"multi_class": "ovo", "class_weight": {0: 9.0, 2: 0.2}}
     model = ODMClassifier(**settings).fit(X, y, weight, groups)
     right = total = 0.0
-    for values, label, share in zip(model.loo_decision_function_, y, weight, strict=True):
+    for values, label, share in zip(model._left_out_pairs, y, weight, strict=True):
         for value, pair in zip(values, ((0, 1), (0, 2), (1, 2)), strict=True):
-            assert np.isnan(value) == (label not in pair or share == 0)
             if label in pair and share > 0:
                 right += share * ((value > 0) == (label == pair[1]))
                 total += share

@@ -3,6 +3,7 @@
 import dask
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.training.memory_data import MemoryData
@@ -10,6 +11,7 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.search.trials import Splits, trial_rows
 from dask_odm.models.model import class_scores
+from dask_odm.models.probabilities import coupled
 from dask_odm.solvers import Cells, Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -90,8 +92,6 @@ def test_the_score_is_the_share_of_the_rows_own_weights_that_is_right(settings, 
         with dask.config.set({"dask_odm.read-into-memory": 0}):
             model.fit(*rows)
         values = model.loo_decision_function_
-        if scheme == "ovo":
-            values = class_scores(values.T, 3).T
         right = (values > 0) == (y == 1) if scheme == "two" else values.argmax(axis=1) == y
         assert model.loo_score_ == pytest.approx(np.average(right, weights=weight), rel=1e-12)
         assert model.loo_score() == pytest.approx(model.loo_score_, rel=1e-12)
@@ -122,12 +122,19 @@ def test_votes_of_left_out_rows_are_those_of_refits(settings):
         refit = model_of(**settings, multi_class="ovo", lam=lam, loo=False).fit(X, y, weight * (np.arange(N) != i))
         own = [y[i] in pair for pair in ((0, 1), (0, 2), (1, 2))]
         expected[i, own] = refit._model.machine_scores(X[i : i + 1])[own, 0]
-    values, counted = model.loo_decision_function_, weight > 0
+    values, counted = model._left_out_pairs, weight > 0
     assert np.isnan(values[~counted]).all()
     assert np.abs(values - expected)[counted].mean() < 0.3 * np.abs(expected - plain)[counted].mean()
-    right = class_scores(expected.T, 3).argmax(axis=0) == y
-    assert model.loo_score_ == pytest.approx(right[counted].mean(), abs=1.5 / counted.sum())
+    votes = class_scores(expected.T, 3).T
+    scores = model.loo_decision_function_
+    assert scores.shape == model.decision_function(X).shape
+    assert np.isnan(scores).all(axis=1).tolist() == np.isnan(scores).any(axis=1).tolist() == (~counted).tolist()
+    assert (np.abs(scores - votes)[counted].max(axis=1) < 0.1).mean() > 0.95, "else a machine's sign differs"
+    assert model.loo_score_ == pytest.approx((votes.argmax(axis=1) == y)[counted].mean(), abs=1.5 / counted.sum())
+    assert model.loo_score_ == (scores.argmax(axis=1) == y)[counted].mean()
     assert model.loo_score_ == model.loo_score() < model.score(X, y, weight)
+    of_pairs = coupled(values[counted], model.probability_link_, 3)
+    assert model.loo_score("neg_log_loss") == pytest.approx(-log_loss(y[counted], of_pairs), rel=1e-12)
 
 
 def test_auto_leaves_many_rows_of_many_classes_out_of_pairs_or_landmarks(monkeypatch, caplog, tmp_path):
