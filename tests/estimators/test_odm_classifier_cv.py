@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from cli.running import run
@@ -22,7 +23,7 @@ from dask_odm.methods import recipes
 from dask_odm.methods.search import samples as search_samples
 from dask_odm.methods.search import trials
 from dask_odm.methods.search.trials import Splits, TrialRows
-from dask_odm.solvers import Landmark
+from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 from stopping import StoppedError, stop_at
 
@@ -395,6 +396,30 @@ def test_cells_are_tried_with_every_view_where_auto_learns_all_rows_in_cells(mon
     assert tried[found.best_index_]
     assert found.best_score_ == results["mean_test_score"][tried].max()
     assert set(search_of(solver="landmark").fit(*NOISY).cv_results_["iter"]) <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("way", ["exact", "trial of cells", "in cells"])
+def test_rows_count_by_their_own_weights_in_every_stage(way, monkeypatch):
+    """One row of twelve is of a class that balanced weights make half of all, so that many others are taken for it."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(5000) < 0.08).astype(int)
+    rows = np.where(y[:, None] == 1, rng.uniform(-0.9, 0.9, (5000, 2)), rng.uniform(-2.0, 2.0, (5000, 2)))
+    monkeypatch.setattr(search_recipe, "MANY", 600)
+    if way == "trial of cells":
+        monkeypatch.setattr(recipes, "AUTO", replace(recipes.AUTO, exact_work=0))
+        monkeypatch.setattr(search_recipe, "suits_narrow_cells", lambda *given: "")
+        cells = Choice("cells", "", recipes.RECIPES["cells"])
+        monkeypatch.setattr(search_recipe, "choose_by_trials", lambda choice, data, fit: (cells, fit))
+    settings = GRID | {"gammas": [1.0, 3.0], "lams": [1e4], "class_weight": "balanced", "metric": None}
+    found = search_of(**settings, solver=Cells(400) if way == "in cells" else "auto").fit(rows[:1200], y[:1200])
+    results = found.cv_results_
+    assert set(results["iter"]) == ({0, 1, 3} if way == "in cells" else {0, 1, 3, 4})
+    predicted = found.predict(rows[1200:])
+    plain, balanced = np.mean(predicted == y[1200:]), balanced_accuracy_score(y[1200:], predicted)
+    assert balanced > plain + 0.05, "else the test could not fail"
+    for stage in set(results["iter"]) - {0}:
+        assert results["mean_test_score"][results["iter"] == stage].max() == pytest.approx(plain, abs=0.025)
+    assert (found.best_score_, found.nested_score_) == pytest.approx((plain, plain), abs=0.025)
 
 
 def test_the_exact_solver_tries_what_few_landmarks_cannot_follow(monkeypatch, tmp_path):

@@ -212,8 +212,8 @@ class MemoryData(TrainingData):
     def unmerged(self, values: Array) -> Array:
         return values if self.copies is None else values[..., self.copies]
 
-    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
-        yield self.weighed(), self.seen_by(choice).scaled
+    def scaled_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
+        yield self, self.seen_by(choice).scaled
 
     def weighed(self) -> MemoryData:
         """Return the same rows with weights that have the class weights in them."""

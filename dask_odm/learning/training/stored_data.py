@@ -150,15 +150,15 @@ class StoredData(TrainingData):
         numbers, y, _ = self._rows_where(lambda numbers, y: keys(numbers, y) < most)
         return np.sort(numbers[np.argsort(keys(numbers, y), kind="stable")[:count]])
 
-    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
+    def scaled_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
         scaling = self.seen_by(choice).scaling
-        factors = tuple(1.0 for _ in self.class_weights)
         for block in self.store.blocks():
-            keep, y, weight = self.targets(block)
+            keep, y, _ = self.targets(block)
             at = np.flatnonzero(keep)
             if len(at):
                 X = block.X[at].astype(self.dtype, copy=False)
-                yield MemoryData(self.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
+                weight = np.ones(len(at)) if block.weight is None else block.weight[at]
+                yield MemoryData(self.run, X, y[at], weight, self.class_weights, block.first + at, X), scaling(X)
 
     def of_passes(self, values: Array) -> Array:
         out = np.zeros((*values.shape[:-1], self.rows))

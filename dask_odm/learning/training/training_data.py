@@ -182,8 +182,8 @@ class TrainingData(ABC):
         """Return `MemoryData` of about ``count`` rows, or all, drawn by their numbers alone."""
 
     @abstractmethod
-    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[Any, Any]]:
-        """Yield all rows that take part, some at a time, as `MemoryData` with whole weights, and as they are scaled."""
+    def scaled_blocks(self, choice: KernelChoice) -> Iterator[tuple[Any, Any]]:
+        """Yield all rows that take part, some at a time, as `MemoryData`, and as they are scaled."""
 
     @abstractmethod
     def drawn_by_class(self, count: int, least: int, seed: int) -> Array:

@@ -98,7 +98,8 @@ class _Trial:
         seed = data.run.seed
         most = min(AUTO.trial_rows if known is None else TUNING.rows[1], sample_rows(data))
         # twice as many from a store, whose number varies
-        sample = replace(data.sample(2 * most, seed).sample(most, seed).weighed(), whole=data)
+        drawn = data.sample(2 * most, seed).sample(most, seed)
+        sample = replace(drawn.weighed(), whole=data)
         some = np.flatnonzero(~np.isin(sample.kept, () if known is None else known))
         some = some[drawn_rows(sample.kept[some], sample.rows // AUTO.trial_part, seed)]
         others = np.delete(np.arange(sample.rows), some)
@@ -113,7 +114,7 @@ class _Trial:
         X = sample.X[outside]
         self._X = np.require(X, requirements="C") if isinstance(X, np.ndarray) else X
         self.y: Array = sample.y[outside]
-        self.shares: Array = sample.weight[outside] / sample.weight[outside].sum()
+        self.shares: Array = drawn.weight[outside] / drawn.weight[outside].sum()  # rows count as in any score
 
     def right(self, each: Choice[ODMFit], times: float) -> tuple[Array, float]:
         """Return which of the other rows a solver gets right, (n,), or minus their loss, and its passes.

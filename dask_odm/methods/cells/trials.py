@@ -39,7 +39,7 @@ def chosen_cells(
     drawn = np.minimum(np.searchsorted(np.cumsum(mixed), places), tree.count - 1)
     chosen = np.unique(drawn)
     found = []
-    for held, scaled_rows in data.weighed_blocks(choice):
+    for held, scaled_rows in data.scaled_blocks(choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
     return [replace(_join(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]

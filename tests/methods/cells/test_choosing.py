@@ -178,7 +178,8 @@ def test_rows_that_a_metric_knows_do_not_judge_it():
     data, fit = problem(narrow(), X, y)
     weight = np.tile([1.0, 2.0, 1.0, 3.0], 75)
     known = np.flatnonzero(weight == 1.0)
-    right, shares = right_of(EXACT, replace(data, weight=weight), replace(fit, own=Exact()), known)
+    weighed = replace(data, weight=weight, factors=(1.0, 9.0))
+    right, shares = right_of(EXACT, weighed, replace(fit, own=Exact()), known)
     assert len(right) == 100
     assert sorted(set(np.round(shares / shares.min(), 6))) == [1.0, 1.5]
 

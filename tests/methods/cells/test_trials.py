@@ -32,7 +32,8 @@ def mixed_on_one_side(n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
 
 def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     X, y = mixed_on_one_side()
-    data = MemoryData.of(FitRun(3), X, y, np.ones(len(y)), (1.0, 1.0))
+    weight = np.arange(len(y)) % 3 + 1.0
+    data = MemoryData.of(FitRun(3), X, y, weight, (0.5, 4.0))
     cells = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 500)
     assert len(cells) == AUTO.trial_cells
     assert all(250 <= cell.rows <= 500 for cell in cells)
@@ -40,12 +41,16 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
     assert len(chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 250, 6)) == 6
     labels = np.array([*y.astype(int).tolist(), *[None] * 700], object)  # none in the last chunk
-    store = store_of(tmp_path / "rows.zarr", np.vstack([X, X[:700]]), labels, chunk_rows=700)
-    stored = StoredData(FitRun(3), store, TwoClasses())
+    weights = np.concatenate([weight, np.ones(700)])
+    store = store_of(tmp_path / "rows.zarr", np.vstack([X, X[:700]]), labels, weight=weights, chunk_rows=700)
+    stored = StoredData(FitRun(3), store, TwoClasses((0.5, 4.0)))
     by_store = chosen_cells(stored, sampled(stored, CHOICE, 3), CHOICE, 500)
     for one, other in zip(cells, by_store, strict=True):
         np.testing.assert_array_equal(one.kept, other.kept)
         np.testing.assert_array_equal(one.X, other.X)
+        for each in (one, other):  # those of classes are for learning alone
+            np.testing.assert_array_equal(each.weight, weight[each.kept])
+            assert each.class_weights == (0.5, 4.0)
 
 
 def test_of_many_equal_rows_some_are_tried():
