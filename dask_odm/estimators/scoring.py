@@ -149,7 +149,10 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
     for name, scorer in scorers.items():
         with warnings.catch_warnings():  # of scores that are not defined, about which the error below is
             warnings.simplefilter("ignore")
-            score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
+            try:
+                score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
+            except (AttributeError, TypeError) as error:  # such as of probabilities, which numbers do not have
+                raise InputError(f"scoring {name!r} cannot score these rows: {error}.") from error
         if not np.isfinite(score):
             raise InputError(
                 f"scoring {name!r} is {score} for {len(y)} rows {needs}; use fewer folds, or another score."

@@ -11,7 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GroupKFold, LeaveOneOut
 
 from dask_odm import InputError, ODMRegressor, ODMRegressorCV, load_model, report
 from dask_odm.cli import main
@@ -263,10 +263,18 @@ def test_a_score_needs_a_target_and_a_weight_for_each_row(rows):
             model.score(*wrong)
 
 
-def test_equal_targets_are_no_score_of_a_part():
+def test_equal_targets_are_scored_by_the_deviation_of_all():
     y, weight = np.full(3, 0.1), np.ones(3)
     assert explained(y, y, weight) == 1.0
-    assert explained(y + 1.0, y, weight) == 0.0
+    assert explained(y + 0.5, y, weight) == pytest.approx(0.75)
+
+
+def test_folds_of_one_row_score_as_rows_that_are_left_out(rows):
+    X, y = rows[0][:40], rows[1][:40]
+    search = ODMRegressorCV("linear", scale="standard", lams=[80.0], cv=LeaveOneOut()).fit(X, y)
+    left_out = ODMRegressor("linear", scale="standard", lam=80.0, loo=True).fit(X, y)
+    assert search.best_score_ == pytest.approx(left_out.loo_score_, abs=0.02)
+    assert search.best_score_ > 0.4
 
 
 def test_errors_say_where_targets_are_infinite(rows):

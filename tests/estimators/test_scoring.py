@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.metrics import accuracy_score, get_scorer, make_scorer, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
-from dask_odm import InputError, ODMClassifier, ODMClassifierCV, load_model
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, ODMRegressor, load_model
 from dask_odm.estimators.scoring import CostScorer, Scoring, scorers_of
 from dask_odm.methods.landmark import recipe
 from dask_odm.methods.search import samples
@@ -32,6 +32,14 @@ def test_a_score_of_two_classes_says_which_one_takes_more():
     X, y = np.repeat(np.eye(3), 10, axis=0), np.repeat(["a", "b", "c"], 10)
     with pytest.raises(InputError, match=r"^multi_class must be .*; of more than two classes, take 'roc_auc_ovr'$"):
         ODMClassifier(loo=True).fit(X, y).loo_score("roc_auc")
+
+
+def test_an_error_names_the_score_that_asks_for_what_there_is_not(uneven):
+    X = uneven[0]
+    with pytest.raises(InputError, match=r"^scoring 'roc_auc' cannot score these rows: .* decision_function"):
+        ODMRegressor(loo=True).fit(X, X[:, 0]).loo_score("roc_auc")
+    with pytest.raises(InputError, match=r"^scoring 'neg_max_error' cannot score these rows: .* 'sample_weight'\.$"):
+        ODMRegressor(loo=True).fit(X, X[:, 0], np.arange(len(X))).loo_score("neg_max_error")
 
 
 def test_scores_in_folds_are_those_of_refits(uneven):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 import dask_odm as odm
-from dask_odm import InputError, ODMClassifier
+from dask_odm import InputError, ODMClassifier, ODMRegressorCV
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.recipes import PAPERS, RECIPES, choose_solver, recipe_of
@@ -83,6 +83,14 @@ def test_numbers_without_room_in_float64_are_named(what, solver):
     y = np.where(X[:, 0] > 0, 1, -1)
     with pytest.raises(InputError, match=words):
         ODMClassifier(solver=solver, **parameters).fit(size * X, y, np.full(60, weight))
+
+
+def test_weights_without_room_in_float64_are_refused_of_any_targets():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(InputError, match=r"too small, .* sums from 3\.0e-322 to"):
+        ODMRegressorCV(budget="fast").fit(X, X[:, 0], np.full(60, 5e-324))
+    with pytest.raises(InputError, match=r"too uneven, with sums from 2\.0e\+01 to 2\.0e\+101"):
+        ODMClassifier(class_weight={0: 1e100}).fit(X, np.arange(60) % 3)
 
 
 @pytest.mark.parametrize(("solver", "rows"), [("exact", 1200), ("landmark", 40)])

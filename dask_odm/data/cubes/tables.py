@@ -54,10 +54,11 @@ def sample_dimension(
 def oriented(X: xr.DataArray, y: Any, weight: Any, sample: Hashable) -> tuple[xr.DataArray, Any, Any]:
     """Return ``X`` as (sample, feature), and y and weight along its rows; raise InputError if they do not match."""
     X = X.transpose(sample, ...)
-    return X, _along(X, y, "y"), _along(X, weight, "sample_weight")
+    return X, along(X, y, "y"), along(X, weight, "sample_weight")
 
 
-def _along(X: xr.DataArray, column: Any, name: str) -> Any:
+def along(X: xr.DataArray, column: Any, name: str) -> Any:
+    """Return a ``column`` along the rows of ``X`` (sample, feature); raise InputError if it does not match them."""
     if not isinstance(column, xr.DataArray):
         return column
     sample = X.dims[0]

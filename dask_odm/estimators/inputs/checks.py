@@ -38,7 +38,8 @@ NOT_LABELS = (
     "y has several columns, which must be 0 or 1: whether a row has each label. Join the columns into one label a row, "
     "or fit a model for each."
 )
-LEAST_WEIGHT = 1e-290  # of all rows of a class; dividing by less may overflow
+LEAST_WEIGHT = 1e-290  # of all rows, or those of a class; dividing by less may overflow
+LEAST_SHARE = 1e-30  # of a class in the weight of the heaviest; the digits of float32 end at 1e-45
 
 
 class InputTypeError(InputError, TypeError):
@@ -147,6 +148,7 @@ def validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names if names is not None or not isinstance(rows, pd.DataFrame) else rows.columns.tolist())
     weight = validation._check_sample_weight(weights_of(given.weight), X, dtype=np.float64, ensure_non_negative=True)
+    _require_weight(weight.sum(keepdims=True))
     return X, y, weight, names
 
 
@@ -340,11 +342,16 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
             f"all rows with a positive weight are of one class, {quoted(classes[left > 0].tolist()[0])}; a classifier "
             "needs two."
         )
-    if left.max() < LEAST_WEIGHT:
-        raise InputError(
-            f"the row weights are too small, with a sum of {left.sum():.1e}: multiply them all by a power of ten."
-        )
+    _require_weight(left[left > 0])
     return tuple(weight if share else 0.0 for weight, share in zip(weights, left.tolist(), strict=True))
+
+
+def _require_weight(totals: Array) -> None:
+    if totals.min() < max(LEAST_WEIGHT, LEAST_SHARE * totals.max()):
+        raise InputError(
+            f"the row weights are too small, or those of classes too uneven, with sums from {totals.min():.1e} to "
+            f"{totals.max():.1e}: multiply them all by a power of ten, or leave a class out by weights of 0."
+        )
 
 
 def _given_weights(given: dict[Any, Any], classes: list[Any]) -> list[float]:

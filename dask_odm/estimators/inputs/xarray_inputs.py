@@ -13,7 +13,7 @@ import xarray as xr
 
 from dask_odm.data.cubes.beside import is_labelled_cube
 from dask_odm.data.cubes.cube import listed
-from dask_odm.data.cubes.tables import feature_names, oriented, sample_dimension
+from dask_odm.data.cubes.tables import along, feature_names, oriented, sample_dimension
 from dask_odm.data.store.interchange import as_store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
@@ -83,11 +83,12 @@ class XarrayTable(InputKind):
         rows, y, weight = _columns_of(X, y, weight)
         rows, y, weight = oriented(rows, y, weight, _sample_dimension(rows, y, weight, beside.model))
         names = feature_names(rows)
+        groups = along(rows, beside.groups, "groups")
         dimension = rows.dims[1] if isinstance(rows.dims[1], str) else None
         if rows.chunks is None and rows.variable._in_memory:
-            return Given.of(named(rows.to_numpy(), names), y, weight, dimension)
+            return replace(Given.of(named(rows.to_numpy(), names), y, weight, dimension), groups=groups)
         lazy = rows if rows.chunks is not None else rows.chunk()  # whose values are still in a file
-        return replace(aligned(lazy.data, y, weight), feature_names=names, feature_dimension=dimension)
+        return replace(aligned(lazy.data, y, weight), feature_names=names, feature_dimension=dimension, groups=groups)
 
     @staticmethod
     def like(X: Any, values: Any, name: str, model: Any, classes: Array | None = None) -> xr.DataArray:

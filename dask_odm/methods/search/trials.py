@@ -260,14 +260,14 @@ def accuracy(values: Array, codes: Array, weight: Array) -> Array:
 
 
 def explained(values: Array, targets: Array, weight: Array) -> Array:
-    """Return R² of predicted ``values``, (1,); of equal targets, 1 if these are predicted, and otherwise 0.
+    """Return R² of predicted ``values``, (1,); of equal targets, such as one, by the deviation of those of all rows.
 
-    Targets are in units of their deviation, so that smaller differences than 1e-12 are rounding.
+    Targets are in units of this deviation, so that smaller differences than 1e-12 are rounding.
     """
     mean = np.average(targets, weights=weight)
-    square, least = weight @ (values - targets) ** 2, 1e-24 * weight.sum()
     total = weight @ (targets - mean) ** 2
-    return np.array([1.0 - square / total if total > least else float(square <= least)])
+    all_rows = weight.sum()
+    return np.array([1.0 - weight @ (values - targets) ** 2 / (total if total > 1e-24 * all_rows else all_rows)])
 
 
 def trial_rows(

@@ -238,6 +238,15 @@ BAD = {
         ),
         r"different coordinates along 'a'; align them first",
     ),
+    "groups of other coordinates": (
+        lambda X, y: (
+            array(X, "a", "b").assign_coords(a=np.arange(90)),
+            y,
+            None,
+            array(np.arange(90) // 9, "a").assign_coords(a=np.arange(90)[::-1]),
+        ),
+        r"X and groups have different coordinates along 'a'; align them first",
+    ),
     "text": (lambda X, y: (array(X.astype(str), "sample", "b").assign_coords(b=list("abc")), y), "'a'.*no numbers"),
     "missing": (
         lambda X, y: (array(np.where(X > 2, np.nan, X), "sample", "b").assign_coords(b=list("abc")), y),
