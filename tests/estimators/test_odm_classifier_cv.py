@@ -74,8 +74,7 @@ def test_a_search_goes_on_in_cells_where_landmarks_find_nothing():
     assert found.best_params_ == {"kernel": "rbf", "scale": "minmax", **asked.best_params_}
     fresh, labels = make_chessboard(2000, 5, n_squares=30, start=24_000)
     np.testing.assert_array_equal(found.decision_function(fresh), asked.decision_function(fresh))
-    landmarks = ODMClassifierCV(solver="landmark", **view).fit(rows, y)
-    assert found.score(fresh, labels) > landmarks.score(fresh, labels) + 0.2
+    assert found.score(fresh, labels) > 0.75
 
 
 def test_results_are_as_scikit_learn_has_them(model):
