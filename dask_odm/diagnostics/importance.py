@@ -13,6 +13,7 @@ from sklearn.inspection import permutation_importance as of_scikit_learn
 from sklearn.metrics import check_scoring
 
 from dask_odm.data.readers.frames import as_pandas
+from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
@@ -116,8 +117,8 @@ def permutation_importance(
     codes: Array | None = None
     if classes is not None:
         labels = resolved.classes or ()
-        require_common(labels, classes.tolist(), resolved.name)
-        codes = np.array(codes_of(labels, classes.tolist()))
+        require_common(labels, listed(classes), resolved.name)
+        codes = np.array(codes_of(labels, listed(classes)))
     names, spans = _moved(resolved, steps)
     prepared = model._for_tasks(), steps.of_store(resolved)
     shared = *prepared, resolved, codes, near, others, spans, n_repeats, random_state, share

@@ -83,7 +83,7 @@ class Steps:
         with StoreWriter(os.path.join(folder, "prepared.zarr"), dtype="float64") as writer:
             for block in store.blocks():
                 writer.append(prepare(block.X), block.y, block.weight)
-            writer.prepare(store.classes, feature_names=self.features, source=store.source, columns=self.recipe)
+            writer.prepare(store.facts.classes, feature_names=self.features, source=store.source, columns=self.recipe)
             found = writer.publish()
         return replace(found, title=store.name)
 

@@ -132,7 +132,7 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
         return [name]
     if what == "sets" and classes is None:
         return ["low", "high"]
-    return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else classes.tolist())]
+    return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else listed(classes))]
 
 
 def _stream(model: Any, store: Store, lazy: Any, what: str) -> _Stream:

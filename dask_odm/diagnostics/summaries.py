@@ -13,6 +13,7 @@ from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.column_recipe import HEAD
 from dask_odm.data.store.records import Record
+from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
 from dask_odm.html import MOST_LINES
 from dask_odm.printing import printable, short
@@ -65,7 +66,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "parameters": parameters,
         "lam": getattr(model, "lam_", None),  # of the fit, as "auto" may have chosen
         "scale": (model.scale_ or "none") if hasattr(model, "scale_") else None,
-        "classes": None if classes is None else classes.tolist(),
+        "classes": None if classes is None else listed(classes),
         "features": model.n_features_in_ if recipe is None else recipe.n_features,
         "columns": None if recipe is None else recipe.facts(),
         "text": model.text_recipe_.column if hasattr(model, "text_recipe_") else None,

@@ -125,7 +125,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Codes of the classes in a map, with the meanings that labels had in `fit`."""
         from dask_odm.data.cubes.codes import ClassCodes
 
-        return ClassCodes.of(self.classes_, {} if self._schema.cube is None else self._schema.cube.words)
+        words = {} if self._schema.cube is None else self._schema.cube.words
+        return ClassCodes.of(np.array(listed(self.classes_)), words)
 
     @property
     def _class_coordinate(self) -> tuple[str, Array, dict[str, Any]]:

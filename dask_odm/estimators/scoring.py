@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import RealValues
+from dask_odm.data.store.statistics import listed, plain_item
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error
@@ -387,9 +388,9 @@ class CostScorer:
         classes = np.asarray(estimator.classes_)
         if len(classes) != len(self.costs):
             raise InputError(f"costs are of {len(self.costs)} classes, but there are {len(classes)}.")
-        code = {label: i for i, label in enumerate(classes.tolist())}
+        code = {label: i for i, label in enumerate(listed(classes))}
         try:
-            true, found = ([code[label] for label in np.asarray(each).tolist()] for each in (y, estimator.predict(X)))
+            true, found = ([code[plain_item(one)] for one in np.asarray(each)] for each in (y, estimator.predict(X)))
         except KeyError as error:
             raise InputError(
                 f"costs are of the classes {quoted(list(code))}, and there is a label {quoted(error.args[0])}."

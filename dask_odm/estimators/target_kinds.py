@@ -59,7 +59,7 @@ class TargetKind(ABC):
 
     def labels(self, store: Store) -> Array | None:
         """Return the labels of the classes that a store tells apart; None for real targets."""
-        return None if store.classes is None else np.array(store.classes)
+        return None if store.facts.classes is None else np.array(store.facts.classes)
 
     def attributes(self, model: Model) -> dict[str, Any]:
         """Return the fitted attributes that a model itself has.
@@ -119,7 +119,7 @@ class Classes(TargetKind):
             of_labels = checks.label_weights(given, np.array(totals))
             return StoredData(run, store, RealValues(0.5, 0.5), of_labels=of_labels)  # -1 and 1
         store.require_classes()
-        classes = np.array(store.classes)
+        classes = np.array(store.facts.classes)
         checks.require_classes(classes)
         factors = checks.class_weights(given, classes, store.class_weights_total())
         weights = tuple(factor for factor in factors if factor > 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.store.statistics import is_text, listed, not_text
+from dask_odm.data.store.statistics import is_text, listed, not_text, plain_item
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import is_missing, unmasked
 from dask_odm.printing import quoted
@@ -101,15 +101,13 @@ def codes_of_rows(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], l
     Raises InputError, with the first row, for a label that is no text: no model has such a class.
     """
     y = unmasked(y, labels=True)
-    if y.dtype.kind in "mM":
-        y = np.array(listed(y), dtype=object)
-    if y.dtype.kind in "biufUS":
+    if y.dtype.kind in "biufUSmM":
         distinct, of = np.unique(y, return_inverse=True)
-        labels = distinct.tolist()
+        labels = listed(distinct)
     else:
         place: dict[Any, int] = {}
         of = np.array([place.setdefault(label, len(place)) for label in y.tolist()], dtype=np.int64)
-        labels = list(place)
+        labels = list(map(plain_item, place))
     codes = codes_of(labels, classes)
     for i, label in enumerate(labels):
         if not is_text(label):

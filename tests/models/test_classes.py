@@ -1,12 +1,16 @@
 """Labels of another type than a model's classes: what is the same without doubt counts, and the rest is refused."""
 
+import datetime
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
-from dask_odm import InputError, ODMClassifier, ingest, load_model, permutation_importance
+from dask_odm import CostScorer, InputError, ODMClassifier, ingest, load_model, open_store, permutation_importance
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.models.classes import MISSING, UNKNOWN, codes_of
 from small_problems import blobs
@@ -118,12 +122,66 @@ def test_dates_and_spans_are_labels_in_any_unit_and_in_files(of_fit, tmp_path):
     ]
     assert len({store.classes for store in stores}) == 1
     assert (loaded.score(stores[0]), evaluate(loaded, stores[0]).accuracy) == (expected, expected)
-    of_store = ODMClassifier().fit(stores[0])
-    assert of_store.classes_.tolist() == list(stores[0].classes)
-    assert of_store.score(X, times) == expected
+    for store in stores:
+        of_store = ODMClassifier().fit(store)
+        np.testing.assert_array_equal(of_store.classes_, model.classes_)
+        assert of_store.classes_.dtype == open_store(store.path).y.dtype  # frames and Parquet have other units
+        assert of_store.score(store) == expected
+    assert ODMClassifier().fit(stores[0]).classes_.dtype == of_fit
     if times.dtype.kind == "M":
         assert stores[0].classes == words
         assert ingest((X, pd.Series(times.tolist())), tmp_path / "days.zarr").classes == words
+
+
+SOON, LATE = datetime.datetime(2020, 1, 31, 6), datetime.datetime(2020, 11, 30)
+TIME_OBJECTS = {
+    "dates": (SOON.date(), LATE.date(), "M8[D]"),
+    "datetimes": (SOON, LATE, "M8[us]"),
+    "timestamps": (pd.Timestamp(SOON).as_unit("ns"), pd.Timestamp(LATE).as_unit("ns"), "M8[ns]"),
+    "a date and a datetime": (SOON, LATE.date(), "M8[us]"),
+    "spans": (datetime.timedelta(9), datetime.timedelta(10), "m8[us]"),  # "10" is before "9"
+}
+
+
+@pytest.mark.parametrize("few", TIME_OBJECTS)
+def test_dates_that_are_objects_are_the_same_classes_in_memory_and_in_a_store(few, tmp_path):
+    *two, dtype = TIME_OBJECTS[few]
+    labels = [two[int(each)] for each in Y]
+    store = ingest((X, labels), tmp_path / "a.zarr", dtype="float64")
+    copy, test = ingest(store, tmp_path / "b.zarr", dtype="float64", test_size=0.2)
+    models = [ODMClassifier(random_state=0).fit(*rows) for rows in ((X, labels), (store,))]
+    of_words = ODMClassifier(random_state=0).fit(X, [str(each) for each in Y])
+    for model in models:
+        assert model.classes_.dtype == dtype
+        assert model.classes_.tolist() == np.array(two, dtype).tolist()
+        assert model.score(X, labels) == model.score(store) == of_words.score(X, [str(each) for each in Y])
+        np.testing.assert_array_equal(model.predict(X) == model.classes_[1], of_words.predict(X) == "True")
+    for part in (copy, test):
+        assert (part.classes, open_store(part.path).y.dtype) == (store.classes, dtype)
+    weights = {two[0]: 0.5, two[1]: 1.0}, dict(zip(store.classes, (0.5, 1.0), strict=True))
+    chosen, same = (ODMClassifier(class_weight=each, random_state=0).fit(store) for each in weights)
+    np.testing.assert_array_equal(chosen.decision_function(X), same.decision_function(X))
+    assert permutation_importance(chosen, store, n_repeats=1).score == evaluate(chosen, store).accuracy
+    assert CostScorer(1 - np.eye(2))(chosen, X, labels) == pytest.approx(chosen.score(X, labels) - 1)
+
+
+def test_dates_without_a_common_unit_or_among_words_stay_apart(tmp_path):
+    far = [datetime.date(9999, 12, 31) if each else pd.Timestamp(SOON).as_unit("ns") for each in Y]
+    with pytest.raises(InputError, match="Unknown label type"):
+        ODMClassifier().fit(X, far)
+    assert ingest((X, far), tmp_path / "a.zarr").classes == ("2020-01-31T06:00", "9999-12-31")
+    mixed = [SOON.date() if each else datetime.timedelta(1) for each in Y]
+    assert ingest((X, mixed), tmp_path / "b.zarr").classes == ("2020-01-31", "86400000000000 ns")
+
+
+def test_unknown_dates_are_not_a_time(tmp_path):
+    days = np.array(["2021", "2020", "NaT", "2021"], "M8[s]")
+    with StoreWriter(tmp_path / "a.zarr") as writer:
+        writer.append(np.eye(4), [0, 1, -1, 0])
+        store = writer.finish(days[:2])
+    found = open_store(store.path).y.values
+    np.testing.assert_array_equal(found, days)
+    assert found.dtype == days.dtype
 
 
 def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):
@@ -140,3 +198,16 @@ def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):
 def test_groups_that_are_no_text_are_named_so():
     with pytest.raises(InputError, match=r"^groups, row 1: the label"):
         ODMClassifier(loo=True).fit(X, Y, groups=["a", "b\0", "a"] * 20)
+
+
+@pytest.mark.parametrize("unit", ["ns", "s"])
+def test_a_map_of_dates_has_gaps_and_spells_its_codes(unit):
+    cube = xr.DataArray(X.reshape(6, 10, 3), dims=("y", "x", "band"), coords={"band": list("abc")})
+    two = np.array(["2020-01-31", "2020-11-30"], f"M8[{unit}]")
+    days = xr.DataArray(np.where(Y, *two).reshape(6, 10), dims=("y", "x"))
+    model = ODMClassifier().fit(cube, days)
+    assert model.predict(cube).attrs["flag_meanings"] == "2020-01-31 2020-11-30"
+    found = model.predict(cube.where(cube.y > 0), decode=True)
+    assert found.dtype == days.dtype
+    assert found.isnull().sum() == 10
+    assert (found == days)[1:].mean() == pytest.approx(model.score(cube[1:], days[1:]))

@@ -80,9 +80,9 @@ def _meanings(labels: list[str]) -> tuple[str, ...]:
 
 
 def decoded(classes: Array) -> tuple[Array, Any]:
-    """Return classes in a type that has a missing value, and that value: NaN for numbers, else None."""
-    if classes.dtype.kind == "f":
-        return classes, np.nan
+    """Return classes in a type that has a missing value, and that value: NaN, NaT or None."""
+    if classes.dtype.kind in "fmM":
+        return classes, np.array(None).astype(classes.dtype)[()]
     if classes.dtype.kind in "iu":
         return classes.astype(np.float64), np.nan
     return np.array(classes.tolist(), dtype=object), None

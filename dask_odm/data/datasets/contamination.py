@@ -120,7 +120,7 @@ def contaminate_store(
     """
     store = source if isinstance(source, Store) else Store.open(source)
     store.require_classes("contaminate_store")
-    classes = store.classes or ()
+    classes = store.facts.classes or ()
     lies, bad = _lies(store.read_column("y"), len(classes), shard, flipped, random, positive, random_state)
     with StoreWriter(path, dtype=store.dtype.name, chunk_rows=store.chunk_rows, overwrite=overwrite) as writer:
         for block in store.blocks():

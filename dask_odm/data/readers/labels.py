@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ import pandas as pd
 from pandas.api import types
 
 from dask_odm.data.store.layout import Label
-from dask_odm.data.store.statistics import as_numbers, is_text, listed, not_text
+from dask_odm.data.store.statistics import TIMES, as_numbers, as_time, is_text, listed, not_text, plain_item
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import unmasked, with_way_out
 from dask_odm.printing import quoted
@@ -48,6 +47,7 @@ class LabelEncoder:
         self._several = several
         self.is_real = target == "real"
         self._codes: dict[Any, int] = {}
+        self._times: list[Any] = []  # the date or span behind each code, as long as all labels are such
         self.values: list[float] = []  # the number behind each code that was returned before labels became real
         self._all_whole = True
 
@@ -78,7 +78,9 @@ class LabelEncoder:
                     "booleans, or another column by label= (--label)."
                 )
             if not is_text(label):
-                raise InputError(f"{place(int(np.argmax(local == i)))}: {not_text(_item(value))}")
+                raise InputError(f"{place(int(np.argmax(local == i)))}: {not_text(plain_item(value))}")
+            if label not in self._codes and len(self._times) == len(self._codes):
+                self._times += [time for time in [as_time(value)] if isinstance(time, TIMES)]
             table[i] = self._codes.setdefault(label, len(self._codes))
             if self._auto and self._found_real(label):
                 break
@@ -120,11 +122,14 @@ class LabelEncoder:
             )
         return values
 
-    def classes(self) -> tuple[Label, ...]:
+    def classes(self) -> tuple[Any, ...]:
         """Return the labels in the order of their codes. Equal ones may occur twice, spelled differently."""
         if self.is_real:
             return ()
         labels = list(self._codes)
+        times = np.array(self._times)  # of one unit
+        if listed(times) == labels:
+            return tuple(times)
         return tuple(text_values(labels) if self._text else labels)
 
 
@@ -156,6 +161,11 @@ def labels_of(y: Any, what: str = "y") -> npt.NDArray[Any] | None:
     held = types.infer_dtype(values.reshape(-1), skipna=False)
     if held == "decimal":
         values = np.frompyfunc(plain_label, 1, 1)(values)
+    if held in ("date", "datetime", "timedelta"):
+        local, distinct = _distinct(values.reshape(-1))
+        times = np.array([as_time(value) for value in distinct])
+        if listed(times) == [plain_item(value) for value in distinct]:  # else one is beyond the unit of the others
+            return times[local].reshape(values.shape)
     return np.array(values.tolist()) if held in _PLAIN else values
 
 
@@ -220,7 +230,7 @@ def _spelling(word: str) -> str | None:
 
 def plain_label(value: Any) -> Label | None:
     """Return a label as a Python value, a date or span as a word; None if it is missing or no label."""
-    item = _item(value)
+    item = plain_item(value)
     if isinstance(item, bytes):
         item = item.decode("utf-8", errors="surrogateescape")  # bytes that are no text stay apart, and are no label
     if isinstance(item, Decimal) and item.is_finite():
@@ -241,14 +251,5 @@ def _number(label: Label | None, text: bool) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _item(value: Any) -> Any:
-    """Return NumPy's scalar as Python's, and a date or span of time without a zone as a word; all else as it is."""
-    if isinstance(value, date | timedelta) and getattr(value, "tzinfo", None) is None:
-        value = (pd.Timestamp if isinstance(value, date) else pd.Timedelta)(value).to_numpy()
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return listed(np.array([value]))[0]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _shown(value: Any) -> str:
-    return " ".join(quoted(_item(value)).split())
+    return " ".join(quoted(plain_item(value)).split())

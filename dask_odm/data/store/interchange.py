@@ -27,11 +27,11 @@ def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
     -------
     xarray.Dataset
         ``X(sample, feature)``, and if the store has them ``y(sample)``, or ``y(sample, target)``, and
-        ``weight(sample)``. y has labels; an unknown label is NaN among numbers, else None. All are dask arrays with one
-        dask chunk per store chunk, and their names depend only on the content of the store. The coordinate ``feature``
-        has the feature names. Rows of a cube have lazy coordinates of their places in it, such as ``at_y(sample)`` for
-        the dimension y. The blocks of sparse rows are SciPy CSR arrays, which xarray cannot compute: use the dask array
-        ``X.data``.
+        ``weight(sample)``. y has labels; an unknown label is NaN among numbers, NaT among dates, else None. All are
+        dask arrays with one dask chunk per store chunk, and their names depend only on the content of the store. The
+        coordinate ``feature`` has the feature names. Rows of a cube have lazy coordinates of their places in it, such
+        as ``at_y(sample)`` for the dimension y. The blocks of sparse rows are SciPy CSR arrays, which xarray cannot
+        compute: use the dask array ``X.data``.
 
     Raises
     ------

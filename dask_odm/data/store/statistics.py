@@ -12,12 +12,13 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.store.layout import REAL_TYPE, Label, Layout
+from dask_odm.data.store.layout import REAL_TYPE, Layout
 from dask_odm.errors import InputError, StoreError
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.printing import quoted
@@ -192,6 +193,7 @@ def _gather_entries(data: Array, indices: Array, indptr: Array, weight: Array, t
             row[3] += w * delta * (value - row[2])
 
 
+TIMES = (np.datetime64, np.timedelta64)
 _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
@@ -199,7 +201,7 @@ _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 class TargetFacts:
     """Facts about y from its attributes, which `class_attributes` and `real_attributes` make."""
 
-    classes: tuple[Label, ...] | None = None  # labels in sorted order; None without y and for real targets
+    classes: tuple[Any, ...] | None = None  # labels in sorted order, dates as NumPy's; None without y and if it is real
     class_counts: tuple[int, ...] | None = None  # rows of each
     class_weights: tuple[float, ...] | None = None  # sums of row weights; None without weights, or if not stored
     known_rows: int = 0  # rows whose y is known
@@ -215,13 +217,16 @@ class TargetFacts:
         try:
             attributes = documents["y/zarr.json"]["attributes"]
             return _real_facts(layout, attributes) if real else _class_facts(layout, attributes)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             what = "no known targets" if real else "no class labels"
             raise StoreError(f"store '{root}', file 'y/zarr.json': {what} ({error}); re-ingest.") from error
 
 
-def class_attributes(classes: Sequence[Label], counts: Array, weights: Array | None) -> dict[str, Any]:
+def class_attributes(classes: Sequence[Any], counts: Array, weights: Array | None) -> dict[str, Any]:
     """Return the attributes of label codes, from rows and sum of weights of each class."""
+    if classes and isinstance(classes[0], TIMES):  # whole numbers of the unit that the type names
+        times = np.array(classes)
+        return class_attributes(times.view(np.int64).tolist(), counts, weights) | {"class_dtype": times.dtype.str}
     kind = type(classes[0]).__name__ if classes else "int"
     attributes = {"classes": list(classes), "class_type": kind, "class_counts": counts.tolist()}
     if weights is not None:
@@ -258,6 +263,9 @@ def _class_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
     counts = tuple(attributes["class_counts"])
     if any(type(label) is not kind or label != label for label in labels) or list(labels) != sorted(set(labels)):
         raise ValueError("labels of another type or order")
+    if "class_dtype" in attributes:
+        times = np.array(labels, np.int64).view(attributes["class_dtype"])
+        labels = tuple(times[~np.isnat(times)])
     if len(labels) != len(counts) or len(labels) > np.iinfo(str(layout.y_dtype)).max + 1:
         raise ValueError("labels and counts differ")
     if any(type(count) is not int or count < 0 for count in counts) or sum(counts) > layout.rows:
@@ -295,13 +303,13 @@ def _weight(value: Any) -> float:
     return value
 
 
-def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[Label, ...], npt.NDArray[np.int64]]:
+def sort_classes(labels: Sequence[Any], counts: npt.ArrayLike) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
     """Sort the labels that occur, merging equal ones, and return them with the new code of each old one.
 
     Raises InputError if labels have types that do not compare, such as strings and numbers, are NaN, or are whole
     numbers that are too long to be told apart.
     """
-    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    plain = [label.item() if isinstance(label, np.generic) and type(label) not in TIMES else label for label in labels]
     present = [label for label, count in zip(plain, np.asarray(counts).tolist(), strict=False) if count]
     kinds = {type(label) for label in present}
     if kinds and kinds <= {int, float}:
@@ -312,7 +320,7 @@ def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[
         present = numbers
         kinds = {type(numbers[0])}
         plain = [float(label) if kinds == {float} and type(label) is int else label for label in plain]
-    if len(kinds) > 1 or not kinds <= {int, float, str, bool} or any(label != label for label in present):
+    if len(kinds) > 1 or not kinds <= {int, float, str, bool, *TIMES} or any(label != label for label in present):
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InputError(f"labels must all be numbers, all strings or all booleans, and not NaN. Got {names}.")
     kept: tuple[Any, ...] = tuple(sorted(set(present)))
@@ -345,6 +353,22 @@ def listed(labels: Array) -> list[Any]:
     else:
         words = [f"{span} ns" for span in labels.astype("m8[ns]").astype(np.int64).tolist()]
     return [None if missing else word for word, missing in zip(words, np.isnat(labels), strict=True)]
+
+
+def as_time(value: Any) -> Any:
+    """Return a date or span of Python or pandas that has no time zone as NumPy's; anything else as it is."""
+    if not isinstance(value, date | timedelta) or getattr(value, "tzinfo", None) is not None:
+        return value
+    kind = np.datetime64 if isinstance(value, date) else np.timedelta64
+    return value.asm8 if hasattr(value, "asm8") else kind(value)  # which drops nanoseconds
+
+
+def plain_item(value: Any) -> Any:
+    """Return NumPy's scalar as Python's, and a date or span without a time zone as a word; all else as it is."""
+    value = as_time(value)
+    if isinstance(value, TIMES):
+        return listed(np.array([value]))[0]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def is_text(label: Any) -> bool:

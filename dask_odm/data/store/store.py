@@ -32,7 +32,7 @@ from dask_odm.data.store.layout import (
 )
 from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
-from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums, known_targets
+from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums, known_targets, plain_item
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError, StoreError
 from dask_odm.html import card, table
@@ -160,7 +160,7 @@ class Store(SealedFolder):
         """Kind of y: ``classes``, ``real``, or None without y."""
         if self.layout.y_dtype is None:
             return None
-        return "real" if self.classes is None else "classes"
+        return "real" if self.facts.classes is None else "classes"
 
     @property
     def targets(self) -> int:
@@ -169,8 +169,8 @@ class Store(SealedFolder):
 
     @property
     def classes(self) -> tuple[Label, ...] | None:
-        """Labels in sorted order, of one Python type; codes are indices into it. None without y and for real y."""
-        return self.facts.classes
+        """Labels in sorted order, of one type, dates as words; codes index it. None without y and for real y."""
+        return None if self.facts.classes is None else tuple(map(plain_item, self.facts.classes))
 
     @property
     def class_counts(self) -> tuple[int, ...] | None:
@@ -237,26 +237,26 @@ class Store(SealedFolder):
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
-        """Type of an array of labels: int64, float64 (also for real y), bool or strings.
+        """Type of an array of labels: int64, float64 (also for real y), bool, strings, dates or spans.
 
-        If some are unknown, it is float64 for numbers, else object.
+        If some are unknown, it is float64 for numbers, and object for booleans and strings.
         """
         if self.y_kind == "real":
             return np.dtype(np.float64)
-        kind = np.array(self.classes or (0,)).dtype
-        if sum(self.class_counts or ()) == self.rows:
+        kind = np.array(self.facts.classes or (0,)).dtype
+        if kind.kind in "mM" or sum(self.class_counts or ()) == self.rows:
             return kind
         return np.dtype(np.float64 if kind.kind in "if" else object)
 
     def labels(self, codes: Array) -> Array:
         """Return the label of each code; real targets are returned as they are.
 
-        An unknown label is NaN among numbers, else None.
+        An unknown label is NaN among numbers, NaT among dates and spans, else None.
         """
         if self.y_kind == "real":
             return codes
         unknown = np.nan if self.label_dtype == np.float64 else None
-        values = np.array([*(self.classes or ()), unknown], dtype=object)
+        values = np.array([*(self.facts.classes or ()), unknown], dtype=object)
         return values[codes].astype(self.label_dtype)
 
     def chunk_slice(self, i: int) -> slice:
@@ -337,12 +337,14 @@ class Store(SealedFolder):
         chunk = self.chunk(array, i).numbers(out)[: rows.stop - rows.start]
         what = None
         if array.name == "y" and self.target is not None:
-            chunk = np.where(known_targets(chunk), chunk[:, self.target], np.nan if self.classes is None else -1.0)
+            chunk = np.where(
+                known_targets(chunk), chunk[:, self.target], np.nan if self.facts.classes is None else -1.0
+            )
             chunk = chunk.astype(self._room("y", 0).dtype)
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
                 what = "a target that is infinite"
-        elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.recoded or self.classes or ()):
+        elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.recoded or self.facts.classes or ()):
             what = "a label code without a class"
         elif array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
             what = "a weight that is negative or not finite"
@@ -474,11 +476,11 @@ class Store(SealedFolder):
             In the order of the store; labels as they are, or targets. ``y`` is None of a store that has neither.
         """
         y = self.read_column("y")
-        has_one = np.ones(self.rows, bool) if y is None else known_targets(y) if self.classes is None else y >= 0
+        has_one = np.ones(self.rows, bool) if y is None else known_targets(y) if self.facts.classes is None else y >= 0
         known = np.flatnonzero(has_one)
         order = np.argsort(uniforms_of(known, random_state), kind="stable")[: max(0, n_rows)]
         found = self.read_rows(np.sort(known[order]))
-        return found.X, found.y if found.y is None or self.classes is None else np.array(self.classes)[found.y]
+        return found.X, found.y if y is None or self.y_kind == "real" else np.array(self.facts.classes)[found.y]
 
     def read_column(self, name: str) -> Array | None:
         """Read ``y`` (label codes or real targets) or ``weight``, (rows,) or (rows, targets); None without it."""
@@ -494,7 +496,7 @@ class Store(SealedFolder):
         """Return room for so many rows of y or weight."""
         array = self.layout.of_columns()[name]
         if name == "y" and self.target is not None:
-            return np.empty(rows, array.dtype if self.classes is None else np.int8)
+            return np.empty(rows, array.dtype if self.facts.classes is None else np.int8)
         return np.empty((rows, *array.shape[1:]), array.dtype)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from dask_odm.data.readers.labels import labels_of
 from dask_odm.data.rows.memory import describe_not_finite
-from dask_odm.data.store.statistics import is_text, not_text
+from dask_odm.data.store.statistics import is_text, listed, not_text, plain_item
 from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
@@ -261,9 +261,9 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     if shard is None:
         return None
     labels = _held(shard, "shard")
-    if labels.ndim != 1 or labels.dtype.kind not in "biufUO":
+    if labels.ndim != 1 or labels.dtype.kind not in "biufUOmM":
         raise InputError(
-            f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
+            f"shard must hold a label for every row: numbers, words, dates. Got shape {labels.shape} of {labels.dtype}."
         )
     values, codes = as_input_error(lambda: distinct(labels))
     require_text(values, codes, "shard")
@@ -310,7 +310,7 @@ def require_text(labels: Array, codes: Array, what: str) -> None:
 def require_classes(classes: Array) -> None:
     """Raise InputError unless there are two classes or more."""
     if len(classes) < 2:
-        raise InputError(f"the data hold one class only, {quoted(classes.tolist())}; a classifier needs two.")
+        raise InputError(f"the data hold one class only, {quoted(listed(classes))}; a classifier needs two.")
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -333,13 +333,13 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
         present = np.count_nonzero(totals)
         weights = np.where(totals > 0, totals.sum() / (present * np.maximum(totals, LEAST_WEIGHT)), 0.0).tolist()
     else:
-        weights = _given_weights(given or {}, classes.tolist())
+        weights = _given_weights({plain_item(each): w for each, w in (given or {}).items()}, listed(classes))
     left = totals * weights
     if not left.any():
         raise InputError("all row weights are zero, given class_weight; nothing is left to learn from.")
     if np.count_nonzero(left) < 2:
         raise InputError(
-            f"all rows with a positive weight are of one class, {quoted(classes[left > 0].tolist()[0])}; a classifier "
+            f"all rows with a positive weight are of one class, {quoted(listed(classes[left > 0])[0])}; a classifier "
             "needs two."
         )
     _require_weight(left[left > 0])

@@ -380,7 +380,9 @@ def test_a_chunk_that_unpacks_to_another_size(store, size):
     {"classes": None}, {"class_type": "object"}, {"class_counts": [-1, 5]}, {"class_counts": [500, 501]},
     {"class_counts": ["1", "2"]}, {"class_counts": [1.0, 2.0]}, {"class_weights": [1.0]},
     {"class_weights": [1.0, -1.0]}, {"class_weights": [1, 2]}, {"class_weights": "12"},
-    {"class_weights": [0.5, "nan"]},
+    {"class_weights": [0.5, "nan"]}, {"class_dtype": "<M8[D]"},
+    *({"classes": [low, 2], "class_type": "int", "class_dtype": dtype}
+      for low, dtype in ((1, "<U2"), (1, "<f8"), (1, "V250000000"), (-(2**63), "<M8[D]"), (-(2**70), "<M8[D]"))),
 ])  # fmt: skip
 def test_class_labels_that_lie_are_refused(store, change):
     rewrite_y(store, lambda attributes: attributes.update(change))
