@@ -19,6 +19,7 @@ from logo import logo
 
 import dask_odm as odm
 from dask_odm.cli import main
+from dask_odm.diagnostics import planning
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.pivots import RACES
 from object_server import BUCKET as SERVED
@@ -110,6 +111,7 @@ def test_snippets(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, re
     monkeypatch.chdir(tmp_path)
     for registry, word in ((KERNELS, "exponential"), (RACES, "diagonal")):  # which a page registers
         monkeypatch.setitem(registry, word, None)  # so that it is forgotten afterwards
+    monkeypatch.setattr(planning, "NUMBERS", dict.fromkeys(planning.NUMBERS, (20_000, 4000)))  # else fits of seconds
     names: dict[str, Any] = {"__name__": "__main__"}
     stands_for = dict(JOBS)
     with ExitStack() as stack:
