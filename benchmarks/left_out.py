@@ -17,8 +17,8 @@ search
     of the search with its last fit, those that its first trials told, and those of one fit of the tuned `SVC`.
     ``--seed`` is that of the search.
 pairs
-    Of the sets of `many_classes.py`: accuracy on test rows, in closed form, and seconds, by pairs of classes and by
-    each class against the rest.
+    Of the sets of `many_classes.py`: accuracy on test rows, in closed form, seconds of fit and predictions, and MB of
+    the model's arrays, by pairs of classes and by each class against the rest.
 
 Seconds are of the processor, of all threads of this process: other work on the machine counts little.
 """
@@ -137,6 +137,8 @@ def pairs(name: str, data: Data, share: float) -> dict[str, Any]:
         model = ODMClassifier(loo=True, random_state=0, multi_class=scheme)
         _, seconds = timed(lambda model=model: model.fit(X, y))
         found |= {scheme: model.score(T, t), f"{scheme}_loo": model.loo_score_, f"{scheme}_s": seconds}
+        predicting = min(timed(lambda model=model: model.predict(T))[1] for _ in range(3))
+        found |= {f"{scheme}_predict_s": predicting, f"{scheme}_mb": model._model.nbytes / 1e6}
     return found
 
 

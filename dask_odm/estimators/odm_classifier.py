@@ -61,7 +61,7 @@ class ODMClassifier(MachineParameters, ODMEstimator):
     dual_coef_ : ndarray of shape (n_machines, n_support)
         Coefficients ``y_i s_i``. Two classes give one machine, whose positive class is ``classes_[1]``. More classes
         give one machine per class, in which this class is positive, or one per pair (0, 1), (0, 2), …, in which the
-        second class is positive. Exact machines of all pairs that are trained at once have the shape
+        second class is positive. Exact machines of all pairs that are trained at once, or with ``loo``, have the shape
         ``(n_classes - 1, n_support)`` of scikit-learn's `SVC`: a row has one coefficient for each other class, and rows
         are sorted by class.
     coef_, intercept_ : ndarray of shape (n_machines, d), and (n_machines,)

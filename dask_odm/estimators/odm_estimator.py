@@ -334,7 +334,8 @@ def _start(estimator: Any) -> dict[str, Any]:
             "warm_start is for kernels by their names, by solver 'exact', 'landmark' or 'cells', and for linear "
             "solvers; set it to False."
         )
-    if not isinstance(model, KernelModel) or isinstance(model, PairModel) or not hasattr(estimator, "support_"):
+    from_zero = isinstance(model, PairModel) and not estimator.loo  # as machines do that are learned at once
+    if not isinstance(model, KernelModel) or from_zero or not hasattr(estimator, "support_"):
         return {}
     tree = getattr(model, "tree", None)
     last = LastFit(estimator.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)

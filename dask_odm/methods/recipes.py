@@ -36,7 +36,7 @@ from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.metric import with_metric
 from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
-from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
+from dask_odm.methods.pairs.recipe import are_quick, by_classes, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
 
 logger = logging.getLogger("dask_odm")
@@ -166,6 +166,8 @@ class ODMFamily(Family[ODMFit]):
                 )  # fmt: skip
         trained = super().train(choice, data, fit)
         if fit.loo and len(data.class_weights) > 2:
+            if choice.solver == "exact" and fit.has_pairs(data) and fit.kernel.kernel != "precomputed":
+                trained = by_classes(trained, data)
             for each in trained.path or (trained,):
                 each.attributes.update(of_many_classes(each.attributes, each.model, data, fit))
         return trained

@@ -34,10 +34,11 @@ class PairModel(KernelModel):
         return out
 
     def _portions(self, first: int, last: int) -> Iterator[Portion]:
-        for code in range(self.pairs):
+        classes = len(self.starts) - 1  # `pairs` is 0 where machines' values are asked for
+        for code in range(classes):
             begin, end = np.clip(self.starts[code : code + 2], first, last).tolist()
             for some in self._steps(begin, end):
-                yield some, machines_of_class(code, self.pairs), self.coefficients[:, some]
+                yield some, machines_of_class(code, classes), self.coefficients[:, some]
 
     def arrays(self) -> dict[str, Any]:
         return super().arrays() | {"starts": self.starts}

@@ -160,6 +160,7 @@ def test_pairs_are_left_out_beside_each_against_the_rest(data_dir, run_json):
     (found,) = run_json(left_out, "pairs usps --rows 1250 --data", data_dir)
     assert found["classes"] == 10
     assert abs(found["ovo"] - found["ovr"]) < 0.1
+    assert found["ovo_mb"] < 1.5 * found["ovr_mb"], "a row supports the pairs of its class alone"
 
 
 def test_trust_measures_beside_refits_and_rivals(data_dir, run):

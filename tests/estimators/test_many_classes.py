@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
-from dask_odm import InputError, ODMClassifier, ODMClassifierCV, SaddleSVC, Store
+from dask_odm import InputError, ODMClassifier, ODMClassifierCV, SaddleSVC, Store, load_model
 from dask_odm.diagnostics.evaluation import evaluate, scores_of
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.learning.machines import require_few
@@ -180,6 +180,34 @@ def test_images_on_white_paper_are_learned_by_their_ink():
     assert isinstance(tiles_of(model.kernel, model.scaling(model.support)), SkippingTiles)
     wrapped = OneVsOneClassifier(ODMClassifier(**settings)).fit(X, y)
     np.testing.assert_allclose(together.decision_function(X), wrapped.decision_function(X), atol=1e-5)
+
+
+def test_pairs_that_leave_rows_out_are_the_model_of_those_that_do_not(rows, tmp_path):
+    X, y = rows[0], LABELS[np.arange(120) % 4]
+    given = np.where(np.arange(120) % 17 == 5, None, y.astype(object))  # rows without a label
+    known = np.array([label is not None for label in given])
+    weight = np.where(np.arange(120) % 7 == 2, 0.0, 1.0)
+    path = store_of(tmp_path / "a.zarr", X, given, weight=weight, chunk_rows=25).path
+    weight *= known
+    settings = EXACT | {"multi_class": "ovo", "lam": 10.0}
+    plain = ODMClassifier(**settings).fit(X, y, weight)
+    model = ODMClassifier(**settings, loo=True).fit(X, y, weight)
+    wide = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        of_store = ODMClassifier(**settings, loo=True).fit(path)
+    for found in (model, of_store, ODMClassifier(**settings, loo=True).fit(csr_array(X), y, weight)):
+        assert sorted(found.support_) == sorted(plain.support_)
+        assert np.all(np.diff(np.searchsorted(LABELS, y[found.support_])) >= 0)
+        order, expected = np.argsort(found.support_), np.argsort(plain.support_)
+        np.testing.assert_allclose(found.dual_coef_[:, order], plain.dual_coef_[:, expected], atol=1e-5)
+        np.testing.assert_allclose(found.decision_function(X), plain.decision_function(X), atol=1e-4)
+        assert found.dual_gap_ <= 1e-10
+        found.save(tmp_path / "m.zarr", overwrite=True)
+        read = load_model(tmp_path / "m.zarr")
+        np.testing.assert_array_equal(read.predict_proba(X), found.predict_proba(X))
+    known_kernel = ODMClassifier(**settings | {"kernel": "precomputed"}, loo=True).fit(wide, y, weight)
+    np.testing.assert_allclose(known_kernel.predict_proba(wide), model.predict_proba(X), atol=1e-4)
+    assert model.set_params(warm_start=True).fit(X, y, weight).n_iter_ == 1, "nothing is left to do"
 
 
 def test_pairs_of_many_rows_are_learned_one_by_one(rows, monkeypatch):

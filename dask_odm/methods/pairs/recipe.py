@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import chain, combinations, groupby
+from dataclasses import fields, replace
+from itertools import chain, combinations, groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
+from dask_odm.data.rows.memory import taken
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
@@ -44,7 +45,7 @@ from dask_odm.methods.exact.states import ExactSolution
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import PairValues, descend_pair
-from dask_odm.models.pair_model import PairModel
+from dask_odm.models.pair_model import PairModel, machines_of_class
 from dask_odm.typing import Array
 
 SOLUTION_BYTES = 3 << 10  # of each pair, beside its numbers: the records of its steps, above all
@@ -101,6 +102,24 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
             report_step(record)
     double = _dtype(data, fit) != data.dtype or any(double for _, double in ended)
     return _finish(given, seen, rows, list(found.values()), double, fit)
+
+
+def by_classes(trained: Trained, data: TrainingData) -> Trained:
+    """Return machines of pairs that have learned one by one, each from rows of its own classes, as a `PairModel`."""
+    model: Any = trained.model
+    at, y, _ = data.taking_part
+    numbers = data.row_numbers[1]
+    support = trained.attributes["support_"]
+    codes = y[np.searchsorted(at if numbers is None else numbers[at], support)]
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(model.pairs + 1))
+    parts = [
+        model.coefficients[np.ix_(machines_of_class(code, model.pairs), order[slice(*ends)])]
+        for code, ends in enumerate(pairwise(starts))
+    ]
+    own = vars(model) | {"support": taken(model.support, order), "coefficients": np.hstack(parts), "starts": starts}
+    found = PairModel(**{each.name: own[each.name] for each in fields(PairModel)})
+    return replace(trained, model=found, attributes=trained.attributes | {"support_": support[order]})
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
