@@ -153,7 +153,7 @@ def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, 
             try:
                 score = float(as_input_error(partial(scorer, known, np.arange(len(y)), y, **more)))
             except (AttributeError, TypeError) as error:  # such as of probabilities, which numbers do not have
-                raise InputError(f"scoring {name!r} cannot score these rows: {error}.") from error
+                raise InputError(f"scoring {name!r} cannot score these rows: {str(error).rstrip('.')}.") from error
         if not np.isfinite(score):
             raise InputError(
                 f"scoring {name!r} is {score} for {len(y)} rows {needs}; use fewer folds, or another score."

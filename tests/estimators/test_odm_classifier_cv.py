@@ -92,6 +92,18 @@ def test_results_are_as_scikit_learn_has_them(model):
         _ = model.best_estimator_
 
 
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+def test_folds_of_a_linear_kernel_see_scaled_rows(scale):
+    """A scaling undoes the units and the origin of features."""
+    Z, z = NOISY[0], NOISY[0][:, 2] > 0.3
+    scores = [
+        search_of(kernel="linear", cv=3, scale=scale).fit(rows, z).cv_results_["mean_test_score"]
+        for rows in (Z, 50.0 * Z + 1e3)
+    ]
+    assert min(scores[0]) > 0.9
+    np.testing.assert_allclose(scores[1], scores[0], atol=0.01)
+
+
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_a_trial_says_what_a_fit_says(kernel):
     """With all rows, and each a landmark, trial and fit are the same problem; solved to other gaps."""

@@ -152,7 +152,8 @@ class TrialRows:
             raise InputError("cv leaves no row to learn from: choose another.")
         solved = self.solved(machine, settings, weight)
         if parts is not None:
-            return [self.features.scores(self.X, w) for _, _, w, _ in solved]
+            X = self.features.block(self.X)
+            return [self.features.scores(X, w) for _, _, w, _ in solved]
         found = []
         for problem, loss, w, sums in solved:
             hessian = sums.curvature + np.eye(problem.k)
