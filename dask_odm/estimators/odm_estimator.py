@@ -241,7 +241,7 @@ class ODMEstimator(LeftOutScores, StoreClassifier):
         score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
         if pairs := self._model.pairs:
             values = getattr(self, LEFT_OUT_PAIRS)[getattr(self, LEFT_OUT_ROWS)[1] > 0]
-            score = replace(score, shares=partial(coupled, values, self.probability_link_, pairs))
+            score = replace(score, proba=partial(coupled, values, self.probability_link_, pairs))
         return score, *rows
 
     def tune_threshold(

@@ -61,8 +61,8 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
-        if self.scoring.shares is not None:
-            return self.scoring.shares()[X]
+        if self.scoring.proba is not None:
+            return self.scoring.proba()[X]
         found = partial(of_labels if self.labels else probabilities, link=self.link(), threshold=self.scoring.threshold)
         lacking = self.scoring.lacking
         return answers_of_all(self.values[X], found, lacking, 0.0, True) if lacking else found(self.values[X])
@@ -74,7 +74,7 @@ class Scoring:
 
     Decision values of two classes, or of labels, are what is left after a ``threshold`` was taken off. Probabilities
     are made by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows. A
-    model had no row of the classes with the codes ``lacking``. ``shares`` makes the probabilities of all rows, (n, k),
+    model had no row of the classes with the codes ``lacking``. ``proba`` makes the probabilities of all rows, (n, k),
     if their values do not tell them.
     """
 
@@ -84,7 +84,7 @@ class Scoring:
     link: Array | None = None
     fits: bool = True
     lacking: tuple[int, ...] = ()
-    shares: Callable[[], Array] | None = None
+    proba: Callable[[], Array] | None = None
 
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
