@@ -36,7 +36,7 @@ def test_a_score_of_two_classes_says_which_one_takes_more():
 
 def test_an_error_names_the_score_that_asks_for_what_there_is_not(uneven):
     X = uneven[0]
-    with pytest.raises(InputError, match=r"^scoring 'roc_auc' cannot score these rows: .*decision_function, predict_proba\.$"):
+    with pytest.raises(InputError, match=r"^scoring 'roc_auc' cannot score these rows: .*, predict_proba\.$"):
         ODMRegressor(loo=True).fit(X, X[:, 0]).loo_score("roc_auc")
     with pytest.raises(InputError, match=r"^scoring 'neg_max_error' cannot score these rows: .* 'sample_weight'\.$"):
         ODMRegressor(loo=True).fit(X, X[:, 0], np.arange(len(X))).loo_score("neg_max_error")
