@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from dask_odm.data.arguments import FROM_0, FROM_1, checked
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source
@@ -43,6 +46,13 @@ def ingest(source: Any, store: Path, *, test_size: None = None, **options: Any) 
 @overload
 def ingest(source: Any, store: Path, *, test_size: float, **options: Any) -> tuple[Store, Store]: ...
 @shown_if_long()  # type: ignore[misc]  # the overloads leave out the options, which have no part in the type
+@checked(
+    drop=[Integral, Iterable], test_size=[Interval(Real, 0.0, 1.0, closed="neither"), None], seed=[FROM_0, None],
+    chunk_rows=[Integral, None], block_bytes=[Interval(Real, 1, None, closed="left")], per_class=[FROM_1, None],
+    fraction=[Interval(Real, 0.0, 1.0, closed="right"), None], text=[str, Integral, TextRecipe, None],
+    categories=[Iterable], numbers=[Iterable], max_levels=[FROM_1],
+    ids=[StrOptions({"drop", "error"})],
+)  # fmt: skip
 def ingest(
     source: Any,
     store: Path,
@@ -178,8 +188,6 @@ def ingest(
     """
     targets = _stores(store, test_size, test_store)
     split = None if test_size is None else partial(RandomSplit, test_size, seed)
-    if split is not None:
-        split()  # says what is wrong with the share before anything is read
     weigh_words = text is not None and not isinstance(text, TextRecipe)
     with ExitStack() as stack:
         opened = partial(StoreWriter, dtype=dtype, chunk_rows=chunk_rows, compression=compression, overwrite=overwrite)
@@ -388,8 +396,6 @@ class RandomSplit:
     batch = 64  # groups drawn at a time
 
     def __init__(self, test_size: float, seed: int) -> None:
-        if not 0.0 < test_size < 1.0:
-            raise InputError(f"test_size must be a float in the range (0.0, 1.0). Got {test_size} instead.")
         self._size = test_size
         self._random = np.random.default_rng(seed)
         self._drawn = 0  # groups

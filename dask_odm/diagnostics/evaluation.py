@@ -62,7 +62,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
     """
     in_memory = isinstance(store, tuple) and len(store) == 2
     # of anything else, such as a model of yours that predicts stores, no more is asked than is used
-    steps, model = last_step(model, "evaluate") if in_memory or isinstance(model, BaseEstimator) else (Steps(), model)
+    is_yours = hasattr(model, "decision_function") and not isinstance(model, BaseEstimator)
+    steps, model = (Steps(), model) if is_yours and not in_memory else last_step(model, "evaluate")
     if in_memory:
         resolved = resolve(*store, needs_labels=False) if steps else model._resolve(*store)
         if resolved.y is None:

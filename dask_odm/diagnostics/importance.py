@@ -12,6 +12,7 @@ import pandas as pd
 from sklearn.inspection import permutation_importance as of_scikit_learn
 from sklearn.metrics import check_scoring
 
+from dask_odm.data.arguments import FROM_1, checked
 from dask_odm.data.readers.frames import as_pandas
 from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
@@ -51,6 +52,7 @@ class Importance:
         return self.importances.std(axis=1)
 
 
+@checked(n_repeats=[FROM_1], max_samples=[FROM_1, None], random_state=["random_state"])
 def permutation_importance(
     estimator: Any, X: Any, y: Any = None, *, scoring: Any = None, n_repeats: int = 5, random_state: Any = 0,
     max_samples: int | None = None,
@@ -92,10 +94,6 @@ def permutation_importance(
     StoreError
         A damaged store.
     """
-    if n_repeats < 1:
-        raise InputError(f"n_repeats must be at least 1. Got {n_repeats} instead.")
-    if max_samples is not None and max_samples < 1:
-        raise InputError(f"max_samples must be at least 1, or None. Got {max_samples} instead.")
     steps, model = last_step(estimator, "permutation_importance")
     resolved = stored(X)
     if resolved is None:

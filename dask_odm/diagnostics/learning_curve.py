@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples
 
 from dask_odm.data.readers.frames import as_pandas
@@ -18,6 +18,7 @@ from dask_odm.estimators.inputs.frames import labels_by_name
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.scoring import LeftOutScores
+from dask_odm.learning.training.run import drawn
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -85,10 +86,10 @@ def learning_curve(
     model = _with_settings(model)
     if scoring is not None and not isinstance(scoring, str) and not callable(scoring):
         raise InputError(f"a learning curve is of one score. Got {scoring!r} instead.")
-    shares = as_input_error(lambda: list(shares))
+    shares = as_input_error(lambda: list(map(float, shares)))
     if not len(shares) or not all(0.0 < a < b <= 1.0 for a, b in zip([1e-9, *shares], shares, strict=False)):
         raise InputError(f"shares must ascend in (0, 1]. Got {shares!r} instead.")
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    seed = as_input_error(lambda: drawn(random_state))
     source = stored(X)
     if y is None:
         if groups is not None:
@@ -99,7 +100,7 @@ def learning_curve(
     elif source is not None:
         raise InputError("a store has its own labels; leave y out.")
     X, y = labels_by_name(as_pandas(X), y)
-    count = _num_samples(X)
+    count = as_input_error(lambda: _num_samples(X))
     whole = count if source is None else source.known_rows
     as_input_error(lambda: check_consistent_length(X, y, groups))
     order = np.argsort(uniforms_of(np.arange(count), seed), kind="stable")

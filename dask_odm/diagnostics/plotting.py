@@ -305,6 +305,8 @@ def _axes(ax: Axes | None, found: Any, has: str, what: str) -> Any:
     """Return ``ax``, or those of a new figure; raise InputError unless what is drawn ``has`` an attribute."""
     if not hasattr(found, has):
         raise InputError(f"this plot draws {what}. Got {type(found).__name__} instead.")
+    if ax is not None and not hasattr(ax, "figure"):
+        raise InputError(f"ax must be axes of Matplotlib, or None. Got {type(ax).__name__} instead.")
     return new_axes() if ax is None else ax
 
 

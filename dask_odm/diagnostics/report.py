@@ -17,6 +17,7 @@ from typing import Any
 from scipy.sparse import issparse
 
 from dask_odm.data.cubes.beside import variable_beside
+from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
@@ -83,7 +84,7 @@ def report(
     StoreError
         The file cannot be written; a damaged store.
     """
-    path = os.path.abspath(path)
+    path = os.path.abspath(location_of(path))
     check_file(path, overwrite=overwrite)
     steps, model = last_step(model, "report")
     if isinstance(store, tuple) and y is None:

@@ -298,7 +298,8 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         values: Array = as_input_error(lambda: real_targets(y))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
-        weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)
+        with input_errors():
+            weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)
         as_input_error(lambda: check_consistent_length(predicted, values, weights))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         return predicted[known], values[known], None if weights is None else weights[known]

@@ -372,7 +372,7 @@ def test_existing_outputs_are_refused_before_anything_is_read(tmp_path):
     ("options", "message"),
     [
         *(
-            ({"test_size": share}, r"test_size must be a float in the range \(0.0, 1.0\)")
+            ({"test_size": share}, r"'test_size' parameter of ingest must be a float in the range \(0.0, 1.0\)")
             for share in (0.0, 1.0, -0.1, 5)
         ),
         ({"test_size": 0.001}, "leaves one side without any"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
+import dask_odm
 from dask_odm import InputError, ODMClassifier, ODMClassifierCV, SaddleSVC, ingest, load_model
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.solvers import MNP, SODM, Cells
@@ -275,6 +276,31 @@ def test_integers_of_polars_that_pyarrow_cannot_read():
 def test_delayed_rows():
     for method in (ODMClassifier().fit, ODMClassifier().fit(X, Y).score):
         raises("Delayed rows", lambda method=method: method(dask.delayed(len)([]), Y))
+
+
+ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "levels": lambda model: ingest(FRAME, "a.zarr", max_levels="x"),
+    "repeats": lambda model: dask_odm.permutation_importance(model, X, Y, n_repeats=1.5),
+    "shards": lambda model: dask_odm.datasets.deal_shards(10, "x"),
+    "axes": lambda model: dask_odm.plot_confusion(dask_odm.evaluate(model, (X, Y)), ax="x"),
+}
+PATHS: dict[str, Callable[[Any], Any]] = {
+    "save": lambda model: model.save(None),
+    "load": lambda model: load_model(3),  # type: ignore[arg-type]
+    "store": lambda model: dask_odm.open_store([]),  # type: ignore[arg-type]
+    "report": lambda model: dask_odm.report(model, (X, Y), None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", [*ARGUMENTS, *PATHS])
+def test_arguments_of_other_types(what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = ODMClassifier(lam=10.0, random_state=0).fit(X, Y)
+    if what in PATHS:
+        raises("Path of another type", lambda: PATHS[what](model))
+    else:
+        raises("Argument of another type", lambda: ARGUMENTS[what](model))
+    assert not list(tmp_path.iterdir())
 
 
 # Numbers that are finite, and yet too much ------------------------------------------------------------------

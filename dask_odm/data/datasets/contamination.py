@@ -8,19 +8,23 @@ their own. A row's random label depends on the seed and the row's number, so a s
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.data.arguments import FROM_0, FROM_1, checked
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
 
 POSITIVE = (0.1, 0.9)  # the smallest and the largest share of positives in shards with random labels
+_checked = checked(flipped=[Integral], random=[Integral], positive=["array-like"], random_state=[FROM_0])
 
 
+@checked(n_samples=[FROM_1], n_shards=[FROM_1], random_state=[FROM_0])
 def deal_shards(n_samples: int, n_shards: int, *, random_state: int = 0) -> NDArray[np.int64]:
     """Deal rows to shards at random. The sizes of shards differ by at most one.
 
@@ -45,6 +49,7 @@ def deal_shards(n_samples: int, n_shards: int, *, random_state: int = 0) -> NDAr
     return np.random.default_rng(random_state).permutation(np.arange(n_samples) % n_shards)
 
 
+@_checked
 def contaminate_labels(
     y: Any,
     shard: Any,
@@ -84,6 +89,7 @@ def contaminate_labels(
     return classes[lies], bad
 
 
+@_checked
 def contaminate_store(
     source: str | os.PathLike[str] | Store,
     path: str | os.PathLike[str],

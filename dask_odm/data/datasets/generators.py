@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from numbers import Integral, Real
@@ -20,8 +20,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from dask_odm.data.arguments import FROM_0, FROM_1, check
 from dask_odm.data.datasets.made_up import Chessboard, Gaussians, RowGenerator, Separable, Shells, Susy
 from dask_odm.data.store.layout import FLOAT_TYPES
 from dask_odm.data.store.store import Store
@@ -30,20 +31,18 @@ from dask_odm.errors import InputError
 
 Made = tuple[NDArray[Any], NDArray[Any]] | Store
 F = TypeVar("F", bound=Callable[..., Made])
-_FROM_1 = Interval(Integral, 1, None, closed="left")
-_FROM_0 = Interval(Integral, 0, None, closed="left")
 _CONSTRAINTS: dict[str, list[Any]] = {
-    "n_samples": [_FROM_1, None],
-    "n_features": [_FROM_1],
+    "n_samples": [FROM_1, None],
+    "n_features": [FROM_1],
     "margin": [Interval(Real, 0.0, None, closed="neither")],
     "accuracy": [Interval(Real, 0.5, 1.0, closed="neither")],
     "positive": [Interval(Real, 0.0, 1.0, closed="neither")],
     "share": [Interval(Real, 0.0, 1.0, closed="left")],
-    "latent": [_FROM_1],
-    "n_squares": [_FROM_1],
+    "latent": [FROM_1],
+    "n_squares": [FROM_1],
     "noise": [Interval(Real, 0.0, None, closed="left")],
-    "start": [_FROM_0],
-    "random_state": [_FROM_0, None],
+    "start": [FROM_0],
+    "random_state": [FROM_0, None],
     "dtype": [StrOptions(set(FLOAT_TYPES))],
 }
 _SHARED = """start : number of the first row in the endless sequence
@@ -76,7 +75,7 @@ def _maker(function: F) -> F:
     def make(*args: Any, **given: Any) -> Made:
         bound = signature.bind(*args, **given)
         bound.apply_defaults()
-        _check(function.__name__, _CONSTRAINTS, bound.arguments)
+        check(function.__name__, _CONSTRAINTS, bound.arguments)
         return function(*args, **given)
 
     make.__signature__ = signature  # type: ignore[attr-defined]
@@ -100,14 +99,6 @@ def _made(
     if store is None:
         return generator.arrays(n_samples, start, dtype)
     return generator.write(store, n_samples, start, dtype=dtype, overwrite=overwrite)
-
-
-def _check(function: str, constraints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise InputError, in scikit-learn's words, if a parameter of a function is out of its range."""
-    try:
-        validate_parameter_constraints(constraints, values, caller_name=function)
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 @_maker
@@ -174,7 +165,7 @@ def make_wide(
     accuracy : of the best classifier, in (0.5, 1)
     """
     constraints = {"informative": [Interval(Integral, 1, n_features, closed="both")]}
-    _check("make_wide", constraints, {"informative": informative})
+    check("make_wide", constraints, {"informative": informative})
     return _made(Gaussians(n_features, distance=_distance(accuracy), informative=informative), n_samples, **where)
 
 
@@ -263,7 +254,7 @@ def make_chessboard(
     noise : standard deviation of the noise in each direction off the board, not negative
     accuracy : of the best classifier, in (0.5, 1): the probability that a label is that of its square's colour
     """
-    _check("make_chessboard", {"latent": [Interval(Integral, 1, n_features, closed="both")]}, {"latent": latent})
+    check("make_chessboard", {"latent": [Interval(Integral, 1, n_features, closed="both")]}, {"latent": latent})
     board = Chessboard(n_features, latent=latent, n_squares=n_squares, noise=noise, accuracy=accuracy)
     return _made(board, n_samples, **where)
 

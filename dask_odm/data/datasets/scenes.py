@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.utils._param_validation import Interval
 
-from dask_odm.data.datasets.generators import _check
+from dask_odm.data.arguments import check
 from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
@@ -101,7 +101,7 @@ def make_scene(
     InputError
         A parameter is out of its range.
     """
-    _check("make_scene", _CONSTRAINTS, dict(locals()))
+    check("make_scene", _CONSTRAINTS, dict(locals()))
     import dask.array as da  # imported here, since both take long to load
     import xarray as xr
 

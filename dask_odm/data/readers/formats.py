@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from dask_odm.data.readers.table_source import Batch, TableSource, held_source
 from dask_odm.data.readers.tables import ArrayTable, is_arrow_frame, refuse_unreadable_frame
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
@@ -41,13 +41,15 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     apply to it.
     """
     reading = Reading(drop=(drop,) if isinstance(drop, str | int) else tuple(drop), **options)
-    if reading.block_bytes < 1:
-        raise InputError(f"block_bytes must be positive. Got {reading.block_bytes} instead.")
     if reading.label is True:
         reading = replace(reading, label=None)
     if isinstance(reading.label, list | tuple) and len(reading.label) < 2:
         reading = replace(reading, label=reading.label[0] if reading.label else False)
-    _check_draws(reading)
+    if reading.per_class is not None and reading.fraction is not None:
+        raise InputError("per_class and fraction are given both; choose one.")
+    if not isinstance(reading.columns, ColumnRecipe | None):
+        kind = type(reading.columns).__name__
+        raise InputError(f"columns must be store.column_recipe or model.column_recipe_. Got {kind} instead.")
     if reading.text is not None and not 1 <= reading.hash_size <= MAX_FEATURES:
         raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {reading.n_features} instead.")
     cube = _cube(source, reading)
@@ -65,17 +67,6 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     if not isinstance(reading.weight, str | int | None):
         raise InputError("weight as an array goes with arrays in memory; name a column of the file instead.")
     return _of_files(find_files(source), reading)
-
-
-def _check_draws(reading: Reading) -> None:
-    """Raise InputError unless what is drawn of each class or of all rows is a number in its range."""
-    if reading.per_class is not None and reading.fraction is not None:
-        raise InputError("per_class and fraction are given both; choose one.")
-    count, share = reading.per_class, reading.fraction
-    if count is not None and (isinstance(count, bool) or not isinstance(count, Integral) or count < 1):
-        raise InputError(f"per_class must be a whole number of 1 or more. Got {count!r} instead.")
-    if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
-        raise InputError(f"fraction must be a float in the range (0.0, 1.0]. Got {share!r} instead.")
 
 
 def _cube(source: Any, reading: Reading) -> TableSource | None:

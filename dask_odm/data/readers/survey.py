@@ -121,10 +121,6 @@ class Survey:
         max_levels: int = MAX_LEVELS,
         ids: str = "drop",
     ) -> None:
-        if int(max_levels) != max_levels or max_levels < 1:
-            raise InputError(f"max_levels must be an int of at least 1. Got {max_levels!r:.60} instead.")
-        if ids not in ("drop", "error"):
-            raise InputError(f"ids must be 'drop' or 'error'. Got {ids!r:.60} instead.")
         told: dict[str, str] = {}
         for kind, called in (("number", numbers), ("words", words)):
             told |= dict.fromkeys([called] if isinstance(called, str) else called, kind)

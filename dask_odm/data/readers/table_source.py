@@ -142,11 +142,8 @@ class TableSource:
         if reading.n_features not in (None, self.n_features):
             raise InputError(f"{description}: {self.n_features} features, but n_features is {reading.n_features}.")
 
-    def _by_recipe(self, recipe: Any) -> None:
+    def _by_recipe(self, recipe: ColumnRecipe) -> None:
         """Yield the features that a recipe makes of the columns; InputError if some of these are missing."""
-        if not isinstance(recipe, ColumnRecipe):
-            kind = type(recipe).__name__
-            raise InputError(f"columns must be store.column_recipe or model.column_recipe_. Got {kind} instead.")
         if not self.is_table:
             raise InputError(f"{self.description}: a recipe of columns is for frames and files of columns.")
         if self.feature_names is not None or self.n_features != len(recipe.names):

@@ -46,8 +46,11 @@ def is_address(location: str) -> bool:
 def location_of(path: str | os.PathLike[str]) -> str:
     """Return the absolute path, or the address in one spelling, that a user names.
 
-    Raises InputError if an address is of an unknown kind, names no object, or has credentials or options.
+    Raises InputError for anything else, or if an address is of an unknown kind, names no object, or has credentials or
+    options.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"a path must be a str or a pathlib.Path. Got {path!r:.60} instead.")
     text = os.fspath(path)
     if not isinstance(path, str) and _COLLAPSED.match(text):
         raise InputError(f"'{text}': pathlib takes a slash from an address; give it as text.")

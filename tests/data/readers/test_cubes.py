@@ -135,8 +135,12 @@ BAD = {
     "no sample of tables": (np.ones((5, 2)), {"per_class": 3}, "per_class draws from cubes"),
     "no sample of files": ("a.csv", {"fraction": 0.3}, "fraction draws from cubes"),
     "both": ((scene(), labels_of("floats")[0]), {"per_class": 1, "fraction": 0.5}, "choose one"),
-    "none": ((scene(), labels_of("floats")[0]), {"per_class": 0}, "per_class must be a whole number"),
-    "too many": ((scene(), labels_of("floats")[0]), {"fraction": 1.5}, r"fraction must be a float in the range \(0.0"),
+    "none": ((scene(), labels_of("floats")[0]), {"per_class": 0}, "'per_class' parameter of ingest must be"),
+    "too many": (
+        (scene(), labels_of("floats")[0]),
+        {"fraction": 1.5},
+        "'fraction' parameter of ingest must be a float",
+    ),
     "all missing": ((scene().where(False), labels_of("floats")[0]), {"per_class": 2}, "miss a feature"),
 }
 

@@ -35,7 +35,6 @@ def test_npz_numbers_and_names_as_text(tmp_path):
     ((np.zeros((3, 1)), [0, 1]), {}, "X: y has 2 rows where X has 3"),
     (np.zeros((3, 2)), {"label": 2}, "no label column 2"),
     (np.zeros((3, 2)), {"label": "y"}, "X: no label column 'y'; the columns have no names"),
-    (np.zeros((3, 2)), {"block_bytes": 0}, "block_bytes must be positive"),
     ([np.zeros((3, 2))], {}, "a list must hold paths"),
     (5, {}, "cannot ingest int"), ([], {}, "cannot ingest list"),
 ])  # fmt: skip

@@ -459,7 +459,7 @@ def test_more_words_than_are_told_apart(monkeypatch):
 def test_options_that_make_no_sense(tmp_path):
     frame = pd.DataFrame({"c": list("pq") * 30, "y": [0, 1] * 30})
     for option in ({"max_levels": 0}, {"max_levels": 1.5}, {"ids": "keep"}):
-        with pytest.raises(InputError, match=f"^{next(iter(option))} must be"):
+        with pytest.raises(InputError, match=f"^The '{next(iter(option))}' parameter of ingest must be"):
             ingest(frame, tmp_path / "a.zarr", **option)
     zips = pd.DataFrame({"zip": [101.0, 102.0, np.nan] * 20, "y": [0, 1] * 30})
     zips.to_csv(tmp_path / "a.csv", index=False)
