@@ -199,7 +199,7 @@ def test_what_leaving_numbers_out_is_told_to_need_is_true(more, solvers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "d", "solvers"), [(700, 20_000, SOLVERS[:-1]), (12_000, 10, ["sodm", "cells"])])
+@pytest.mark.parametrize(("n", "d", "solvers"), [(700, 20_000, SOLVERS[:-1]), (12_000, 10, ["sodm"])])
 def test_what_a_fit_over_workers_is_told_to_need_is_true(n, d, solvers):
     """Newton, and the other solvers of so few features, take less than `FROM`, and would be held against nothing."""
     require_true([TOLD_OF_WORKERS, str(n), str(d)], solvers)
