@@ -55,7 +55,7 @@ class Place(Joining):
     workers: int | None = option_field(
         "Work on so many worker processes of this machine; a fit of small data is solved in this one all the "
         "same: up to 65536 rows and 256 MB, in one partition.",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 4096),  # a mistyped number would fill this machine's memory
     )
     threads: int | None = option_field("Threads of each of --workers.  [default: 1]", type=click.IntRange(1))
     worker_memory: str | None = option_field("Memory of each of --workers, such as 2GB, enforced.", metavar="LIMIT")

@@ -28,6 +28,7 @@ def test_what_a_cluster_has_and_retiring_one_of_its_workers(client):
     (("retire", "--name", "a"), "Name the --scheduler, or set DASK_SCHEDULER_ADDRESS"),
     (("retire", "--scheduler", "tcp://a:1"), "Missing option '--name'"),
     (("fit", "a", "b", "--min-workers", 2), "go with --scheduler"),
+    (("fit", "a", "b", "--workers", 10**20), "is not in the range 1<=x<=4096"),
     (("fit", "a", "b", "--tls-ca", "ca.pem", "--workers", 2), "go with --scheduler"),
     (("cluster", "--scheduler", "tls://a:1", "--tls-ca", "ca.pem"), "missing: certificate, key"),
     (("cluster", "--scheduler", "tcp://a:1", "--wait", "soon"), "wait must be a time such as"),
