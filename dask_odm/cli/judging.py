@@ -38,7 +38,8 @@ def predict(
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
-    in it, and other columns that are no features of the model, are left out. Of a cube, zarr or NetCDF as xarray writes
+    in it, and other columns that are no features of the model, are left out. In zarr, labels are codes: places among
+    the "classes" that the group's attribute "content" lists. Of a cube, zarr or NetCDF as xarray writes
     them, OUT is a map with its coordinates: a .zarr folder that xarray opens, or a .tif, which needs rioxarray.
     """
     from dask_odm.data.storage.locations import location_of
@@ -73,6 +74,9 @@ def predict(
         return
     result = {"path": location_of(out), "rows": count, "seconds": seconds()}
     said = {"probabilities": "rows of probabilities", "sets": "sets of classes"}
+    if hasattr(loaded, "classes_") and not of_cube and not out.endswith(".csv"):
+        shown = ", ".join(map(str, loaded.classes_[:5])) + ", …" * (len(loaded.classes_) > 5)
+        said["labels"] = f"labels, as codes, which are places among the classes {shown}"
     if not hasattr(loaded, "classes_"):
         said = {"labels": "predictions", "sets": "intervals"}
     emit(as_json, result, f"{printable(out)}: {count} {said.get(what, what)}, {result['seconds']:.2f} s")

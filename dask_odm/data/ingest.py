@@ -449,8 +449,14 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
             "classes) makes classes of them.", source.description, encoder.most_real_classes
         )  # fmt: skip
-    _say_which_look_alike(source, encoder.classes())
-    found = len(set(encoder.classes()))
+    classes = encoder.classes()
+    _say_which_look_alike(source, classes)
+    found = len(set(classes))
+    if target == "auto" and found > encoder.most_real_classes and not any(isinstance(each, str) for each in classes):
+        logger.warning(
+            "%s: the labels are %d different numbers, of which each becomes a class; if they are measured, take "
+            "target='real' (--target real).", source.description, found
+        )  # fmt: skip
     twins = source.label_twins if source.label_is_guessed else []
     if source.label_is_guessed and source.label_name is not None and (encoder.is_real or found != 2 or twins):
         what = "targets" if encoder.is_real else "labels"

@@ -52,8 +52,10 @@ class StorePivots:
     def require(self, count: int, method: str) -> None:
         """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
         what = f"Choosing {count} landmarks"
-        needed = proposal_bytes(self.store, count, self.dtype.itemsize, method)
-        self.cluster.require(needed, min(self.store.n_chunks, self.cluster.tasks), what, ("fewer landmarks",))
+        store = self.store
+        # their rows are gathered when they are chosen
+        needed = max(proposal_bytes(store, count, self.dtype.itemsize, method), store.readers * store.chunk_nbytes)
+        self.cluster.require(needed, min(store.n_chunks, self.cluster.tasks), what, ("fewer landmarks",))
 
     def run(self, race: Race) -> Proposals:
         chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.cluster.tasks))

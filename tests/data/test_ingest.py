@@ -504,6 +504,17 @@ def test_a_last_column_that_may_not_be_the_labels(tmp_path, caplog, text, option
 # Real targets --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("count", "options"), [
+    (101, {}), (100, {}), (101, {"target": "classes"}), (101, {"target": "real"}),
+])  # fmt: skip
+def test_many_whole_numbers_are_told_to_become_classes(tmp_path, caplog, count, options):
+    (tmp_path / "a.svm").write_text("".join(f"{1000 * i} 1:{i}\n" for i in range(count)))
+    ingest(tmp_path / "a.svm", tmp_path / "a.zarr", **options)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (count > 100 and not options)
+    assert all("101 different numbers" in each and "--target real" in each for each in said)
+
+
 def _measured(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     return rng.normal(size=(rows, 3)), np.round(rng.normal(size=rows) * 100, 3)

@@ -161,3 +161,11 @@ def test_few_rows_that_count_are_all_looked_at(tmp_path):
     here = Cluster(None, 1, 1, 1 << 30, 1 << 30)
     source = StorePivots(store, TwoClasses(), Scaling(np.zeros(3), np.ones(3)), here, np.dtype(np.float32))
     assert len(choose(RBF(1.0, 2.0), source, 40, method="rp", rows=60)) == 40
+
+
+def test_rows_are_gathered_from_no_more_chunks_at_a_time_than_is_told(tmp_path):
+    X = np.zeros((80_000, 100), np.float32)
+    store = store_of(tmp_path / "a.zarr", X, np.arange(len(X)) % 2, chunk_rows=20_000)
+    _, peak = traced(store.read_rows, np.arange(4) * 20_000)
+    told = store.readers * store.chunk_nbytes
+    assert 0.3 * told < peak <= 1.1 * told < X.nbytes

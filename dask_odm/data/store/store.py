@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     COORDINATES,
     IDF,
+    MAX_CHUNK_BYTES,
     ROOT,
     STATISTICS,
     ArrayLayout,
@@ -70,7 +71,6 @@ class Store(SealedFolder):
     source: str  # what was ingested, in words
     title: str | None = field(default=None, compare=False)  # name in messages; by default that of the path
     column_recipe: ColumnRecipe | None = None  # that turned the columns of a table into the rows, if any did
-    readers: ClassVar[int] = 8  # threads that gather rows from chunks; each holds one
     recoded: tuple[int, ...] = ()  # code of each stored label code, −1 for no label; empty if all are as stored
     order: tuple[int, ...] = ()  # stored place of each feature; empty if all are where they are stored
     target: int | None = None  # the only one of several targets that y has
@@ -196,6 +196,11 @@ class Store(SealedFolder):
     def chunk_nbytes(self) -> int:
         """Bytes of a whole chunk of X in memory."""
         return self.layout.block_nbytes
+
+    @property
+    def readers(self) -> int:
+        """Number of threads that gather rows from chunks, of which each holds one: up to eight, if chunks are small."""
+        return max(1, min(8, MAX_CHUNK_BYTES // max(1, self.chunk_nbytes)))
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
