@@ -39,7 +39,7 @@ NOT_LABELS = (
     "or fit a model for each."
 )
 LEAST_WEIGHT = 1e-290  # of all rows, or those of a class; dividing by less may overflow
-LEAST_SHARE = 1e-30  # of a class in the weight of the heaviest; the digits of float32 end at 1e-45
+LEAST_SHARE = float(np.finfo(np.float32).eps) ** 4  # of a class in the heaviest one's: float32 ends later
 
 
 class InputTypeError(InputError, TypeError):

@@ -118,14 +118,11 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     require_state(fit, resume is None or _fits(resume, splits, scores))
     search = trials.search(axes, budget, resume, save)
     state = search.run()
-    best = search.best
-    setting = Setting.of(state.history[best])
-    narrow = trials.narrow_cells(setting, state.history[best]["objective"], clearly=True)
+    narrow = trials.narrow_cells(*search.winner, clearly=True)
     if not narrow:
         state = search.go_on()
-        best = search.best
-        setting = Setting.of(state.history[best])
-        narrow = trials.narrow_cells(setting, state.history[best]["objective"])
+        narrow = trials.narrow_cells(*search.winner)
+    setting, score = search.winner
     if narrow:
         search.end()
         # some cells are searched within seconds, so that an interrupted search begins with them anew
@@ -136,17 +133,16 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)
         trained.attributes.update(trials.of_metric(setting), search_seconds_=search.seconds)
         return trained
-    if last := trials.last_solver(setting, state.history[best]["objective"]):
+    if last := trials.last_solver(setting, score):
         state = search.go_on_as_learned(in_cells=last == "cells")
-        best = search.best
-        setting = Setting.of(state.history[best])
+        setting, score = search.winner
     search.end()
     trained = trials.trained(setting, why)
     params = [trials.parameters(Setting.of(record)) for record in state.history]
     trained.attributes.update(
-        best_params_=params[best],
-        best_score_=state.history[best]["objective"],
-        best_index_=best,
+        best_params_=params[search.best],
+        best_score_=score,
+        best_index_=search.best,
         nested_score_=trials.nested_score(state),
         search_seconds_=search.seconds,
         **trials.of_metric(setting),

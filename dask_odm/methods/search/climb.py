@@ -274,6 +274,12 @@ class Search:
         tried = [(record["stage"], point) for _, point, record in self._trials]
         return tried.index((stage, self._best(stage)))
 
+    @property
+    def winner(self) -> tuple[Setting, float]:
+        """The last stage's best setting, and its score."""
+        record = self._trials[self.best][2]
+        return Setting.of(record), record["objective"]
+
     def go_on_as_learned(self, *, in_cells: bool) -> SearchState:
         """Try settings by the solver that learns all rows; return all that were tried.
 

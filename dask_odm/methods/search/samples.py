@@ -322,6 +322,6 @@ def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun
     trials = SampleTrials(data, kernel, run, Splits(None, run.seed), axes.views)
     search = trials.search(axes)
     search.run()
-    best = search.go_on().history[search.best]
+    search.go_on()
     search.end()
-    return Setting.of(best), best["objective"]
+    return search.winner
