@@ -169,7 +169,7 @@ def out_of_core(folder: Path, gigabytes: float) -> None:
 
 def encode_frames(rows: int, runs: int) -> None:
     """Print a line for each way to encode a frame, with words as strings and as categories."""
-    from dask_odm.estimators.inputs.frames import rows_by, surveyed_rows
+    from dask_odm.data.readers.frames import rows_by, surveyed_rows
 
     frame = made_up(rows).drop(columns="label")
     words = [f"w{levels}" for levels in LEVELS]
