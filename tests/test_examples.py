@@ -68,7 +68,8 @@ def run_script(path: Path, work_folder: Path, capsys, monkeypatch, *arguments: s
     monkeypatch.syspath_prepend(path.parent)  # as Python does
     names = runpy.run_path(str(path), run_name="__main__")
     said = capsys.readouterr()
-    assert 0 < max(map(len, said.out.replace(str(work_folder), "").splitlines())) <= SHOWN
+    assert said.out.strip()
+    assert max(map(len, said.out.splitlines())) <= SHOWN or path.parent != EXAMPLES  # the shell has lines of its own
     assert bool(said.err) == ("ProgressBars()" in path.read_text("utf-8"))  # which show steps without a terminal, too
     assert "Warning" not in said.err
     if "a.png" in arguments:
