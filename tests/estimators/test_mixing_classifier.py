@@ -173,7 +173,7 @@ def test_shards_of_one_class_are_warned_of_and_if_all_are_refused(told):
 
 BAD = {
     "missing": ({"shard": [None, *range(1, N)]}, {}, "missing for 1 rows, first for row 0"),
-    "a matrix": ({"shard": np.zeros((N, 2))}, {}, r"one label for every row.* shape \(1200, 2\)"),
+    "a matrix": ({"shard": np.zeros((N, 2))}, {}, r"a label for every row.* shape \(1200, 2\)"),
     "shards twice": ({"shard": np.arange(N) % 4}, {"shard_feature": 0}, "shard and shard_feature both"),
     "shards counted": ({"shard": np.arange(N) % 4}, {"n_shards": 4}, "n_shards must be None where shard says"),
     "one wanted": ({}, {"n_shards": 1}, r"'n_shards' parameter .* range \[2, inf\)"),
