@@ -41,6 +41,16 @@ def test_what_is_told_first_is_true_where_work_takes_as_long(clock, caplog):
     assert told.first == pytest.approx(told.taken) == pytest.approx(whole)
 
 
+def test_what_the_first_trials_compile_is_not_expected_again(clock):
+    whole = (sum(TRIALS[stage] * work for stage, work in WORK.items()) + AFTER) / 4.0
+    told = Forecast(WORK.__getitem__, AFTER)
+    told.begin(TRIALS)
+    told.add(0, 5, clock(5 * WORK[0]) + clock(400.0))
+    assert told.seconds > 10 * whole
+    told.add(0, 15, clock(15 * WORK[0]))
+    assert told.seconds == pytest.approx(whole + 100.0)
+
+
 def test_trials_that_are_left_out_are_no_longer_expected(clock):
     told = Forecast(WORK.__getitem__, AFTER)
     told.begin(TRIALS)

@@ -26,6 +26,7 @@ class Forecast:
     _left: dict[int, float] = field(init=False, default_factory=dict)  # work by stage
     _done: float = field(init=False, default=0.0)
     _timed: float = field(init=False, default=0.0)  # seconds that it took
+    _times: int = field(init=False, default=0)  # how often trials were added
 
     def begin(self, trials: Mapping[int, int]) -> None:
         """Expect so many trials of each stage."""
@@ -34,6 +35,9 @@ class Forecast:
     def add(self, stage: int, trials: int, seconds: float) -> None:
         """Count trials of a stage, which took so many seconds together. Stages come in order."""
         work = trials * self.work(stage)
+        if self._times == 1:  # loops were loaded or compiled in the first ones
+            self._done = self._timed = 0.0
+        self._times += 1
         self._done += work
         self._timed += seconds
         self._left = {at: max(0.0, left - work * (at == stage)) for at, left in self._left.items() if at >= stage}
