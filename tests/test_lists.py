@@ -132,6 +132,15 @@ def test_the_recipes_name_files_that_exist() -> None:
     assert set(re.findall(r"`(test_\w+\.py)`", page("developers.md"))) - tests == set()
 
 
+def test_the_recipes_name_what_is_in_the_files() -> None:
+    told = re.findall(r"((?:`[\w.]+`(?:, | and )?)+)\s+\(`((?:[a-z_]+/)+[a-z_]+\.py)`", page("developers.md"))
+    assert len(told) > 30
+    for words, file in told:
+        path = next(root / file for root in (DOCS.parent, DOCS.parent / "dask_odm") if (root / file).exists())
+        names = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", words)]
+        assert lacking(path.read_text(encoding="utf-8"), names) == [], file
+
+
 def test_every_estimator_is_compiled_for_and_in_the_tests_of_all() -> None:
     assert lacking(page("reference.rst"), ESTIMATOR_NAMES) == []
     assert lacking(dask_odm._STUB, ESTIMATOR_NAMES) == []

@@ -73,7 +73,7 @@ WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than 
 
 @dataclass(frozen=True)
 class _Radial(Kernel):
-    """Base of both kernels: tiles by the loop."""
+    """Base of kernels of x − z alone: tiles by the compiled loop."""
 
     gamma: float = 1.0
     of_distances: ClassVar[bool] = True

@@ -142,7 +142,7 @@ def _stretch(metric: Array | None) -> Stretch | None:
 def _require_possible(data: TrainingData, kernel: KernelChoice, metric: Metric) -> None:
     if kernel.kernel not in (RBF.name, Laplacian.name):
         raise InputError(
-            f"metric={metric.kind!r} is for kernels of distances, 'rbf' and 'laplacian', not for {kernel.kernel!r}; "
+            f"metric={metric.kind!r} is for kernel='rbf' or 'laplacian', not for {kernel.kernel!r}; "
             "set metric to None, or choose another kernel."
         )
     if metric.kind == "full" and (data.is_sparse or data.features > MOST_FEATURES):
@@ -337,7 +337,7 @@ def gradients(landmarks: Landmarks, coefficients: Array, rows: Any) -> list[Arra
             G = np.zeros(X.shape)
             _add_signs(X, Z, W, G)
             G *= -gamma
-        else:
+        else:  # RBF
             G = np.asarray(W @ Z - X * W.sum(axis=1)[:, None])
             G *= 2.0 * gamma
         found.append(G)

@@ -149,7 +149,7 @@ def test_rows_in_memory(row, call):
     ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
     ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
     ("Ranks for a linear kernel", {"scale": "ranks", "kernel": "linear"}),
-    ("Metric for a kernel of no distances", {"metric": "diagonal", "kernel": "poly"}),
+    ("Metric for another kernel", {"metric": "diagonal", "kernel": "poly"}),
     ("Too little memory", {"metric": "full", "memory_limit": "1kB"}),
     ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
     ("Cells of one class each", {"solver": Cells(1)}),

@@ -127,7 +127,7 @@ def test_one_of_several_kernels_may_be_linear(rows):
 
 @pytest.mark.parametrize(("solver", "message"), [
     (Landmark(0), "The 'n_landmarks' parameter of Landmark must be an int in the range [1, inf). Got 0 instead."),
-    (Landmark(choice="greedy"), "The 'choice' parameter of Landmark must be a str among"),
+    (Landmark(choice="no-such-way"), "The 'choice' parameter of Landmark must be a str among"),
     (Landmark(certify="no"), "The 'certify' parameter of Landmark must be an instance of 'bool'"),
     (SODM(0), "The 'n_partitions' parameter of SODM must be an int in the range [1, inf) or None. Got 0 instead."),
     (SODM(fan_in=1), "The 'fan_in' parameter of SODM must be an int in the range [2, inf). Got 1 instead."),

@@ -57,14 +57,20 @@ def _frame(batch: Any, columns: Columns) -> pd.DataFrame:
     return frame if len(kept) == count else frame.reindex(columns=range(count))
 
 
-def _files(read: Callable[..., Any], paths: Sequence[str], reading: Reading) -> TableSource:
-    """Return the rows of files with the same columns as a source; ``read`` yields their batches."""
+def _files(
+    read: Callable[..., Any], row_bytes: Callable[[str], float] | None, paths: Sequence[str], reading: Reading
+) -> TableSource:
+    """Return the rows of files with the same columns as a source.
+
+    ``read`` yields the batches of a file. ``row_bytes`` returns what a row with texts takes, or None if the batches are
+    as long as they were written.
+    """
     sizes = [file_size(path) for path in paths]
     held = _columns_of(next(read(paths[0], 1)), reading)
     folders = FolderColumns(paths, held)
     names = [*held, *folders.names]
     columns = columns_of_file(paths[0], names, len(names), reading)
-    width = len(names) if columns.text is None or read is _ipc_batches else _row_bytes(paths[0]) / 8
+    width = len(names) if columns.text is None or row_bytes is None else row_bytes(paths[0]) / 8
     rows = min(1 << 16, reading.block_rows(width))
 
     def batches() -> Iterator[Batch]:
@@ -166,8 +172,8 @@ def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
                 yield batch, min(1.0, (file.tell() + 8) / file.size())  # 8 bytes end the stream
 
 
-parquet_files = partial(_files, _parquet_batches)
-ipc_files = partial(_files, _ipc_batches)
+parquet_files = partial(_files, _parquet_batches, _row_bytes)
+ipc_files = partial(_files, _ipc_batches, None)
 
 
 def _opened(path: str) -> Any:

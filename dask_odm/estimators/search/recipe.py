@@ -15,8 +15,8 @@ from dask_odm.data.rows.scaling import Stretch
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.estimators.odm_regressor import units_of
 from dask_odm.estimators.search.search_fit import (
+    DEFAULT_VIEWS,
     MANY,
-    SCALES,
     SEARCHED,
     SearchFit,
     axes_of,
@@ -127,7 +127,9 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
         search.end()
         # some cells are searched within seconds, so that an interrupted search begins with them anew
         run = replace(fit.run, checkpoint=None, resume=False)
-        kernels = tuple(each for each in fit.kernels if each in SCALES) if setting.kernel in SCALES else ()
+        kernels = (
+            tuple(each for each in fit.kernels if each in DEFAULT_VIEWS) if setting.kernel in DEFAULT_VIEWS else ()
+        )
         cells = replace(fit, first=fit.estimator(setting.view, solver=Cells()), kernels=kernels or (setting.kernel,))
         stretches = trials.metrics_of_cells(setting, state.history) if kernels else {}
         trained = train_search(data, replace(cells, run=run, metric=None, stretches=stretches), narrow)

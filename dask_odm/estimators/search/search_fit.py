@@ -34,7 +34,7 @@ from dask_odm.typing import Array
 Number = TypeVar("Number", int, float)
 # Kernels that are tried by default, and how the columns are scaled for them, what suits most tables first. No choice
 # wins everywhere, and a budget takes the first of each.
-SCALES = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standard")}
+DEFAULT_VIEWS = {"rbf": ("minmax", "standard", "ranks"), "laplacian": ("ranks", "standard")}
 # How the search learns a metric: half of the rows learn, the others judge. Eight rounds find columns whose labels
 # follow steps, where the first round says next to nothing (benchmarks/tables.py).
 SEARCHED = Metric(rounds=8, rows=4000)
@@ -176,7 +176,7 @@ class SearchParameters(LeftOutScores):
             return self._several("kernel")
         if kernel != "auto":
             return (kernel,)
-        return tuple(SCALES)[: 1 if getattr(self.solver, "settings", "") == "each" else None]
+        return tuple(DEFAULT_VIEWS)[: 1 if getattr(self.solver, "settings", "") == "each" else None]
 
     def _several_solvers(self) -> tuple[Landmark, ...]:
         """Return the `Landmark` objects to choose from, one per number of landmarks."""
@@ -215,7 +215,7 @@ def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
     plain = "standard" if data.run.marks else "minmax"
     found = []
     for kernel in fit.kernels:
-        scales = SCALES.get(kernel, ("minmax",))[: 1 if data.is_sparse else budget.scales]
+        scales = DEFAULT_VIEWS.get(kernel, ("minmax",))[: 1 if data.is_sparse else budget.scales]
         scales = scales if fit.scale == "auto" else (fit.scale,)
         found += [View(kernel, plain if each == "minmax" and fit.scale == "auto" else each) for each in scales]
     views = tuple(dict.fromkeys(found))
@@ -225,7 +225,7 @@ def views_of(fit: Any, budget: Budget, data: TrainingData) -> tuple[View, ...]:
     if data.labelled_rows < MANY or data.features > MOST_FEATURES or not (fit.cv is fit.groups is None):
         return views
     mixed = ("rbf",) if data.features <= MIXED and not data.is_sparse else ()
-    kernels = {"diagonal": tuple(SCALES), "full": mixed}
+    kernels = {"diagonal": tuple(DEFAULT_VIEWS), "full": mixed}
     return views + tuple(
         view._replace(metric=kind) for kind in budget.metrics for view in views if view.kernel in kernels[kind]
     )

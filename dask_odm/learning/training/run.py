@@ -135,7 +135,7 @@ class KernelChoice:
     def scaling(self, statistics: Statistics, *, sparse: bool = False) -> Scaling:
         """Return the scaling of rows. ``sparse`` rows of the linear kernel are not shifted by "standard".
 
-        This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
+        This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels keep the shift, also of `CSRRows`.
         """
         if self.kernel == "linear":
             require_affine(self.scale)
