@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY
-from functools import cache, lru_cache
+from functools import cache
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.store.schemas import MAX_DEGREE
@@ -28,8 +28,6 @@ from dask_odm.learning.parameters import (
     with_parameters,
 )
 from dask_odm.methods.metric_settings import Metric
-
-PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 
 
 @with_parameters
@@ -101,13 +99,7 @@ class RunParameters(BaseEstimator):
         return super()._get_param_names()
 
     def _validate_params(self) -> None:
-        values = tuple(self.get_params(deep=False).values())
-        estimator: Any = type(self)
-        types = tuple(map(type, values))
-        if PLAIN.issuperset(types):
-            _validate_plain(estimator, values, types)
-        else:
-            super()._validate_params()
+        super()._validate_params()
         for each in (getattr(self, "solver", None), getattr(self, "metric", None)):
             if isinstance(each, SolverObject):
                 each._validate_params()
@@ -134,17 +126,6 @@ class RunParameters(BaseEstimator):
         self._refuse_strangers(params)
         super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
         return self
-
-
-@lru_cache(maxsize=256)
-def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, ...]) -> None:
-    """Raise scikit-learn's errors for invalid parameters.
-
-    Valid ones are cached, since checking them takes a tenth of a small fit. The ``types`` distinguish equal values such
-    as 1 and True.
-    """
-    parameters = dict(zip(estimator._get_param_names(), values, strict=True))
-    validate_parameter_constraints(estimator._parameter_constraints, parameters, caller_name=estimator.__name__)
 
 
 @with_parameters
