@@ -235,10 +235,10 @@ class _Trials(SampleTrials):
         return super().work(stage)
 
     @property
-    def _last_work(self) -> float:
+    def last_work(self) -> float:
         """Work of the last fit; that of cells grows with the rows alone."""
         if not self._in_cells:
-            return super()._last_work
+            return super().last_work
         return self.work(FINE) * self._data.labelled_rows / self.rows(FINE)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from dask_odm.events import Progress, report
 from dask_odm.learning.solution import Record, StepClock
 from dask_odm.methods.search.forecast import Forecast
 from dask_odm.typing import Array
+
+if TYPE_CHECKING:
+    from dask_odm.methods.search.samples import SampleTrials
 
 # stages; after the first two come one of the next two, or neither, and perhaps the last
 COARSE, FINE, WHOLE, JUDGED, LEARNED = range(5)
@@ -122,10 +125,6 @@ class SearchPoint(NamedTuple):
     landmark: int
 
 
-Try = Callable[[int, Sequence[Setting]], Array]
-Learn = Callable[[Setting], tuple[float, float] | None]
-
-
 @dataclass(frozen=True)
 class Axes:
     """The values to choose from, ascending except for the views; ``landmarks`` is one None if not searched for."""
@@ -194,35 +193,25 @@ class SearchState:
 class Search:
     """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
-    ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same view, γ and number of
-    landmarks on the rows of a stage; that of number ``decides`` is compared, and the first of the q told, by their
-    means over the first ``splits``. If it ``judges``, folds try the best settings of the fine stage at its end.
-    ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of each view
-    of the fine stage, since a rough kernel needs more rows and landmarks than a smooth one, and then larger γ as long
-    as they are better. If it ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it
-    learn by heart.
+    Of the scores of ``trials``, that of number ``decides`` is compared, and the first told, by their means over the
+    first ``splits``. The last stage tries the best setting of each view of the fine stage, since a rough kernel needs
+    more rows and landmarks than a smooth one, and then larger γ as long as they are better.
 
-    Views with a metric follow those without in the ``axes``, if there are any of these. ``learned(setting)`` learns
-    that of a setting's view with its γ, λ, υ and θ, and returns its loss and the γ for it; None if none is better.
-    The ``forecast`` knows the work of trials, and tells the seconds of all.
+    Views with a metric follow those without in the ``axes``, if there are any of these.
     """
 
     axes: Axes
-    tried: Try
-    splits: int
-    goes_on: Callable[[Setting], bool]
+    trials: SampleTrials
+    budget: Budget
     resume: SearchState | None
     on_state: Callable[[SearchState], object]
-    learned: Learn = lambda setting: None
-    decides: int = 0
-    judges: bool = False
-    budget: Budget = BUDGETS["default"]
-    holds_back: bool = False
-    forecast: Forecast = field(default_factory=Forecast)
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)  # what decides
     _climbed: list[int] = field(init=False, default_factory=list)  # views
     _expected: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.forecast = Forecast(self.trials.work, self.trials.last_work)
 
     def run(self) -> SearchState:
         """Try settings on samples, stage by stage but for the last one, and return all that were tried."""
@@ -253,11 +242,11 @@ class Search:
     def go_on(self) -> SearchState:
         """Try the best settings in the last stage, if it is worth its time; return all that were tried."""
         if not self._good_enough(FINE):
-            if self.judges:
+            if self.trials.judges:
                 self._judge()
             else:
                 found = [self._best(FINE, view) for view in self._climbed]
-                if any(self.goes_on(self.axes.setting(point)) for point in found):
+                if any(self.trials.goes_on(self.axes.setting(point)) for point in found):
                     for point in found:
                         self._climb_further(point)
         return self._state()
@@ -329,7 +318,7 @@ class Search:
             for number in range(len(self.axes.coarse_views), len(views)):
                 if views[number]._replace(metric=None) == views[best.view]:
                     point = best._replace(view=number)
-                    pair = self.learned(self.axes.setting(point))
+                    pair = self.trials.learned(self.axes.setting(point))
                     if pair is not None:
                         gamma = _nearest(np.log(self.axes.gammas[number]), np.log(pair[1]))
                         learned.append((pair[0], point._replace(gamma=gamma)))
@@ -384,7 +373,7 @@ class Search:
     def _climb_further(self, at: SearchPoint) -> None:
         """Try larger γ in the last stage, as long as they are better; before that smaller λ, if the score fell."""
         self._try(WHOLE, [at])
-        if self.holds_back and self._found[WHOLE, at] < self._found[FINE, at]:
+        if self.trials.holds_back and self._found[WHOLE, at] < self._found[FINE, at]:
             for smaller in self.axes.along(at, "share")[: at.share][::-2]:
                 self._try(WHOLE, [smaller])
             at = self._best(WHOLE, at.view)
@@ -419,18 +408,18 @@ class Search:
             self.forecast.add(stage, len(new), sum(record["seconds"] for record in known.history[done:][: len(new)]))
             return
         settings = [self.axes.setting(point) for point in new]
-        found = self.tried(stage, settings)
+        found = self.trials.scores(stage, settings)
         self.forecast.add(stage, len(new), clock.seconds)
         each = clock.seconds / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
-            score = float(np.mean(scores[0, : self.splits]))
+            score = float(np.mean(scores[0, : self.trials.splits]))
             record = clock.record(len(self._trials), 1.0 - score, score, 0.0, seconds=each, stage=stage)
             self._add(scores, point, record | setting._asdict())
         self.on_state(self._state())
 
     def _add(self, scores: Array, point: SearchPoint, record: Record) -> None:
         self._trials.append((scores, point, record))
-        self._found[record["stage"], point] = float(np.mean(scores[self.decides, : self.splits]))
+        self._found[record["stage"], point] = float(np.mean(scores[self.trials.decides, : self.trials.splits]))
 
     def _best(self, stage: int, view: int | None = None) -> SearchPoint:
         """Return the best point of a stage; among equals that of the fewest landmarks, then least λ, then least γ."""

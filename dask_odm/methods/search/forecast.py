@@ -19,8 +19,8 @@ class Forecast:
     work takes about as long in every stage.
     """
 
-    work: Callable[[int], float] = lambda stage: 0.0
-    after: float = 0.0
+    work: Callable[[int], float]
+    after: float
     first: float | None = field(init=False, default=None)  # what `tell` told
     _clock: StepClock = field(init=False, default_factory=StepClock)
     _left: dict[int, float] = field(init=False, default_factory=dict)  # work by stage

@@ -29,7 +29,6 @@ from dask_odm.methods.search.climb import (
     Setting,
     View,
 )
-from dask_odm.methods.search.forecast import Forecast
 from dask_odm.methods.search.trials import (
     LeftOut,
     Score,
@@ -218,12 +217,7 @@ class SampleTrials:
         """Return the search that tries settings here."""
         if self._has_machines:
             budget = budget._replace(climbing=max(1, budget.climbing // 2))
-        return Search(
-            axes, self.scores, self.splits, self.goes_on, resume, on_state, self.learned,
-            self.decides, self.judges, budget,
-            holds_back=self._of_classes and self._score is not accuracy,
-            forecast=Forecast(self.work, self._last_work),
-        )  # fmt: skip
+        return Search(axes, self, budget, resume, on_state)
 
     def work(self, stage: int) -> float:
         """Return the work of a trial of a stage; 0 if the stage is left out."""
@@ -238,7 +232,7 @@ class SampleTrials:
         return self.work_of(self.rows(stage), few if stage == COARSE else some)
 
     @property
-    def _last_work(self) -> float:
+    def last_work(self) -> float:
         """Work of the last fit."""
         return self.work_of(self._data.labelled_rows, TUNING.more_landmarks)
 
@@ -272,6 +266,11 @@ class SampleTrials:
     def decides(self) -> int:
         """Number of the score that settings are compared by."""
         return int(self._score is accuracy)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether smaller λ are tried first where more landmarks lower a score, as they let it learn by heart."""
+        return self._of_classes and self._score is not accuracy
 
     @property
     def judges(self) -> bool:
