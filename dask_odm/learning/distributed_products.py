@@ -8,6 +8,7 @@ set changes or another fit begins. If a worker is lost, another one computes its
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -15,12 +16,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from shutil import disk_usage
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from dask.utils import format_bytes
 
-from dask_odm.data.storage.files import load_array, map_array, reserve
+from dask_odm.data.storage.files import load_array, map_array
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.kernels.base import Kernel
@@ -84,18 +87,17 @@ def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], blocks
     Raises OSError before any block is read if the disk has no room. No file is left after an error.
     """
     path = os.path.join(folder, ROWS)
+    needed = shape[0] * shape[1] * dtype.itemsize
+    free = disk_usage(folder).free
+    if needed > free:
+        what = f"{os.strerror(errno.ENOSPC)} ({format_bytes(needed)} needed, {format_bytes(free)} free)"
+        raise OSError(errno.ENOSPC, what)
     try:
         with open(path, "wb") as file:
             header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
-            file.flush()
-            reserve(file.fileno(), file.tell() + shape[0] * shape[1] * dtype.itemsize)
-        out = map_array(path, writable=True)
-        done = 0
-        for block in blocks:
-            out[done : done + len(block)] = block
-            done += len(block)
-        out.flush()
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, dtype).data)
     except BaseException:
         with suppress(OSError):
             os.remove(path)

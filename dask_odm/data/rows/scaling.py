@@ -7,6 +7,7 @@ double its memory.
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.data.rows.ranks import Ranks
-from dask_odm.data.storage.files import load_array, save_array
+from dask_odm.data.storage.files import load_bytes, save_bytes
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import CSRRows
@@ -242,10 +243,8 @@ class Scaling:
         return cls(shift, factor, ranks, matrix)
 
     def save(self, path: str) -> None:
-        """Write the scaling to a ``.npy`` file, for `StoredScaling`."""
-        matrix = np.empty(0) if self.matrix is None else self.matrix.ravel()
-        rest = replace(self, matrix=None).arrays().values()
-        save_array(path, np.concatenate([[len(self.shift), len(matrix)], matrix, *rest]))
+        """Write the scaling to a file, for `StoredScaling`."""
+        save_bytes(path, pickle.dumps(self))
 
     def at_rest(self, X: Array, statistics: Statistics, sample: int = 512) -> Scaling:
         """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
@@ -295,14 +294,8 @@ class StoredScaling:
 @lru_cache(maxsize=4)
 def load_scaling(path: str) -> Scaling:
     """Read a scaling from its file, once per process."""
-    values = load_array(path)
-    d, entries = map(int, values[:2])
-    turn, shift, factor, ranks = np.split(values[2:], np.cumsum([entries, d, d]))
-    matrix = turn.reshape(d, d) if entries else None
-    if not len(ranks):
-        return Scaling(shift, factor, None, matrix)
-    bounds, knots, levels = np.split(ranks, [d + 1, (len(ranks) + d + 1) // 2])
-    return Scaling(shift, factor, Ranks(bounds.astype(np.int64), knots, levels), matrix)
+    found: Scaling = pickle.loads(load_bytes(path))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Files of this machine: what is read or written whole, or raises an error, and room that is reserved on disk.
+"""Files of this machine: what is read or written whole, or raises an error.
 
 Python's own files return None if the system postpones a read or a write (``EAGAIN``), which counts as the end of the
 file, or fails far from its cause. An interrupting signal (``EINTR``) is no error: Python tries again.
@@ -138,13 +138,13 @@ def appearing(path: str) -> Iterator[IO[bytes]]:
         raise
 
 
-def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
+def map_array(path: str) -> np.memmap[Any, np.dtype[Any]]:
     """Map the array in a ``.npy`` file into memory; raise OSError if it is cut off, and ValueError if it is none."""
     with open_whole(path) as file:
         shape, fortran, dtype = _whole_header(file, path)
         if os.fstat(file.fileno()).st_size < file.tell() + math.prod(shape) * dtype.itemsize:
             raise _cut_off(path)
-        return np.memmap(path, dtype, "r+" if writable else "r", file.tell(), shape, "F" if fortran else "C")
+        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 def make_folders(root: str, key: str) -> str:
@@ -163,42 +163,6 @@ def make_folders(root: str, key: str) -> str:
 def reason(error: OSError) -> str:
     """Return the system's reason for an error in words. Some libraries raise an OSError without a number."""
     return error.strerror or str(error) or type(error).__name__
-
-
-def reserve(descriptor: int, size: int) -> None:
-    """Reserve ``size`` bytes of a file that nobody else has, since a full disk kills whoever writes to a map of it.
-
-    If the system cannot reserve, zeros are written. Raises OSError (`FULL`) if there is no room; its text says how many
-    bytes are needed and free.
-    """
-    found = os.fstat(descriptor)
-    if found.st_size >= size and found.st_blocks * 512 >= size:
-        return
-    free = os.fstatvfs(descriptor)
-    try:
-        _allocate(descriptor, size)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        from dask.utils import format_bytes  # imported here, since reading stores does not need it
-
-        room = format_bytes(free.f_bavail * free.f_frsize)
-        raise OSError(error.errno, f"{reason(error)} ({format_bytes(size)} needed, {room} free)") from error
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    """Reserve bytes by a system call, or if the system or the file system cannot, by zeros at the end of the file."""
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)
-            return
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise
-    at = os.lseek(descriptor, 0, os.SEEK_END)
-    zeros = bytes(1 << 20)
-    while at < size:
-        at += os.write(descriptor, zeros[: size - at])
 
 
 def write_synced(path: str, data: bytes) -> None:

@@ -191,15 +191,6 @@ def test_an_array_that_is_read_into_a_part_of_another(tmp_path):
             files.load_array(path, other)
 
 
-def test_a_map_that_is_written_to(tmp_path):
-    path = str(tmp_path / "a.npy")
-    np.save(path, X)
-    found = files.map_array(path, writable=True)
-    found[1] = 7
-    found.flush()
-    assert (np.load(path)[1] == 7).all()
-
-
 def test_files_that_are_no_arrays(tmp_path):
     path = str(tmp_path / "a.npy")
     np.save(path, X)
@@ -218,12 +209,3 @@ def test_a_saved_array(tmp_path):
         files.save_array(str(tmp_path / "a.npy"), values)
         np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), values)
     assert [each.name for each in tmp_path.iterdir()] == ["a.npy"]
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that cannot reserve")
-def test_a_file_that_is_long_enough_but_empty_is_reserved(tmp_path):
-    size = 1 << 20
-    with open(tmp_path / "file", "w+b") as file:
-        os.truncate(file.fileno(), size)
-        files.reserve(file.fileno(), size)
-        assert 512 * os.fstat(file.fileno()).st_blocks >= size
