@@ -55,15 +55,20 @@ class CellTree:
     def __call__(self, X: Any) -> NDArray[np.int64]:
         """Return the cell of each scaled row of X (n, d), an array or `CSRRows`."""
         found = np.zeros(len(X), np.int64)
-        if isinstance(X, CSRRows):
-            for rows, cell in self.reached(X, np.zeros(len(self.thresholds))):
-                found[rows] = cell
-        elif len(self.thresholds):
-            found = self.pairs(X, np.zeros(len(self.thresholds)), len(X))[:, 1]
+        if len(self.thresholds):
+            rows, cells = self.pairs(X, np.zeros(len(self.thresholds)), len(X)).T
+            found[rows] = cells
         return found
 
-    def pairs(self, X: Array, margins: Array, count: int | None = None) -> Array:
-        """Return what `reached` yields, as pairs of a row and a cell, (m, 2), row by row; ``count`` is m if known."""
+    def pairs(self, X: Any, margins: Array, count: int | None = None) -> Array:
+        """Return the cells that each scaled row is in or near, as pairs of a row and a cell, (m, 2).
+
+        A row is near both sides of a node's plane if it is within the node's margin of it. ``count`` is m if known.
+        Pairs are in the order of the rows, or of cells if rows are sparse.
+        """
+        if isinstance(X, CSRRows):
+            found = [np.stack([rows, np.full(len(rows), cell)], axis=1) for rows, cell in self._reached(X, margins)]
+            return np.concatenate([np.empty((0, 2), np.int64), *found])
         arguments = np.ascontiguousarray(X), self.planes, self.thresholds, self.children, margins
         memory = np.empty(len(self.thresholds) + 2, np.int64)
         count = _reach(*arguments, memory, np.empty((0, 2), np.int64)) if count is None else count
@@ -71,11 +76,8 @@ class CellTree:
         _reach(*arguments, memory, found)
         return found
 
-    def reached(self, X: CSRRows, margins: Array) -> Iterator[tuple[Array, int]]:
-        """Yield, for every cell with rows in or near it, their ascending numbers and the cell.
-
-        A row is near both sides of a node's plane if it is within the node's margin of it.
-        """
+    def _reached(self, X: CSRRows, margins: Array) -> Iterator[tuple[Array, int]]:
+        """Yield, for every cell with rows in or near it, their ascending numbers and the cell."""
         waiting = [(np.arange(len(X)), 0 if len(self.thresholds) else -1)]
         while waiting:
             rows, node = waiting.pop()

@@ -118,17 +118,6 @@ def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str
     return found
 
 
-def rows_within(rows: Any, tree: CellTree, margins: Array) -> Array:
-    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell, (m, 2).
-
-    A row is near both sides of a node's plane if it is within the node's margin of it.
-    """
-    if isinstance(rows, CSRRows):
-        found = [np.stack([near, np.full(len(near), cell)], axis=1) for near, cell in tree.reached(rows, margins)]
-        return np.concatenate(found) if found else np.empty((0, 2), np.int64)
-    return tree.pairs(rows, margins)
-
-
 def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
     """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided.
 

@@ -30,7 +30,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Machines, Recipe, Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.methods.cells.growing import grow, rows_within, slabs_of
+from dask_odm.methods.cells.growing import grow, slabs_of
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
 from dask_odm.methods.odm_fit import LastFit, ODMFit
@@ -126,7 +126,7 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     spans = slabs_of(scaled)
     cells = np.concatenate([tree(scaled[s]) for s in spans])
     margins = settings.overlap * widths
-    near = np.concatenate([np.add(rows_within(scaled[s], tree, margins), (s.start, 0)) for s in spans])
+    near = np.concatenate([np.add(tree.pairs(scaled[s], margins), (s.start, 0)) for s in spans])
     ends = np.cumsum(np.bincount(near[:, 1], minlength=tree.count))
     index = np.split(near[np.argsort(near[:, 1], kind="stable"), 0], ends[:-1])  # those near a cell learn with it
     own = [cells[each] == c for c, each in enumerate(index)]  # which of them the cell predicts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
-from dask_odm.methods.cells.growing import grow, levels_of, rows_within
+from dask_odm.methods.cells.growing import grow, levels_of
 from dask_odm.models.cell_model import CellTree
 from traced import traced
 
@@ -38,13 +38,13 @@ def test_the_first_plane_is_across_the_longest_direction():
     along = X @ tree.planes[0]
     assert abs(tree.thresholds[0] - np.median(along)) < 0.01
     np.testing.assert_allclose(widths, along.std())
-    rows, cells = rows_within(X, tree, 0.3 * widths).T
+    rows, cells = tree.pairs(X, 0.3 * widths).T
     for cell, side in enumerate(
         (along <= tree.thresholds[0] + 0.3 * widths, along > tree.thresholds[0] - 0.3 * widths)
     ):
         np.testing.assert_array_equal(rows[cells == cell], np.flatnonzero(side))
     tree = CellTree(np.eye(1, 3), X[:1, 0], tree.children)
-    rows, cells = rows_within(X, tree, 0.0 * widths).T
+    rows, cells = tree.pairs(X, 0.0 * widths).T
     np.testing.assert_array_equal(rows, np.arange(1000), "a row on the plane itself is in one cell")
     np.testing.assert_array_equal(cells, tree(X))
 
