@@ -165,32 +165,26 @@ def slabs_of(scaled: Any, count: int | None = None) -> list[slice]:
 
 def _median(along: Array) -> float:
     """Return the number midway between the two values next to each other that halve ``along`` best."""
-    ordered = np.sort(along)
-    middle = len(ordered) // 2
-    value = ordered[middle]
-    first = int(np.searchsorted(ordered, value, "left"))
-    last = int(np.searchsorted(ordered, value, "right"))
-    at = first if first > 0 and (last == len(ordered) or middle - first <= last - middle) else last
-    if at in (0, len(ordered)):
-        return float(value)
-    return float(0.5 * (ordered[at - 1] + ordered[at]))
+    values, counts = np.unique(along, return_counts=True)
+    if len(values) == 1:
+        return float(values[0])
+    below = np.cumsum(counts)[:-1]
+    at = int(np.abs(below - len(along) // 2).argmin())
+    return float(0.5 * (values[at] + values[at + 1]))
 
 
 def _directions(rows: Any, rng: np.random.Generator) -> Array:
     """Return up to `TreeGrowth.directions` principal directions of rows by subspace iteration, widest first."""
-    X = rows.matrix() if isinstance(rows, CSRRows) else rows - rows.mean(axis=0)
-    mean = np.asarray(X.mean(axis=0)) if isinstance(rows, CSRRows) else None  # of sparse rows it is taken from products
-    count = min(GROWTH.directions, X.shape[1])
-    basis = rng.standard_normal((X.shape[1], count))
-
-    def along(basis: Array) -> Array:
-        products: Array = X @ basis
-        return products if mean is None else products - mean @ basis
-
+    if isinstance(rows, CSRRows):
+        X = rows.matrix()
+        mean = np.asarray(X.mean(axis=0))  # taken from products, since the difference is not sparse
+    else:
+        X = rows - rows.mean(axis=0)
+        mean = np.zeros(X.shape[1])
+    basis = rng.standard_normal((X.shape[1], min(GROWTH.directions, X.shape[1])))
     for _ in range(3):
-        products = along(basis)
-        back = X.T @ products
-        basis, _ = np.linalg.qr(back if mean is None else back - np.outer(mean, products.sum(axis=0)))
-    products = along(basis)
+        products = X @ basis - mean @ basis
+        basis, _ = np.linalg.qr(X.T @ products - np.outer(mean, products.sum(axis=0)))
+    products = X @ basis - mean @ basis
     _, vectors = np.linalg.eigh(products.T @ products)
     return (basis @ vectors[:, ::-1]).T
