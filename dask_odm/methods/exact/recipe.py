@@ -23,8 +23,7 @@ from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.gram import scaled_gram
 from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
-from dask_odm.methods.exact.solver import solve_exact
-from dask_odm.methods.exact.states import ExactSolution, ExactState
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, inverse_factor
 from dask_odm.methods.odm_fit import ODMFit

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,15 +31,47 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, relative_gap, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
-from dask_odm.learning.solution import OnStep, SolverSettings, StepClock
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepClock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
-from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS, NODE_LIMITS, Correction, ExactLimits, GramSystem, ProductSystem
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSolution:
+    """Coefficients and scores (n,), P, D and their relative gap, and one record per step."""
+
+    coefficients: Array
+    scores: Array
+    point: Point
+    converged: bool
+    history: list[Record]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactState:
+    """State of a solve after a step, from which it resumes to the same bits."""
+
+    coefficients: Array  # (n,)
+    scores: Array  # (n,)
+    inner: Array  # of the preconditioner, (r, r), see `Woodbury`
+    stiffness: Array  # of the preconditioner, (n,)
+    bound: float = 0.0  # largest dual value found so far
+    certified: float = 0.0  # largest dual value for the kernel in float64
+    certified_gap: float = 4.0  # the last gap with scores in float64, at most 1; before the first, any gap halves it
+    exactness: float = 1.0  # factor of the accuracy that the gap requires; 0 once a direct step does not lower P
+    passes: float = 0.0  # kernel entries used so far, as a multiple of the whole matrix
+    slow: bool = False  # whether landmarks alone were a slow preconditioner
+    double_since: int = -1  # step since which products have float64 entries, as float32 got no further; −1 before
+    history: list[Record] = field(default_factory=list)
+
+    @property
+    def double(self) -> bool:
+        return self.double_since >= 0
 
 
 def solve_exact(

@@ -33,7 +33,7 @@ from dask_odm.learning.problem.band import TINY, band_square, row_gap
 from dask_odm.learning.problem.losses import Point, RowLosses
 from dask_odm.learning.solution import StepClock
 from dask_odm.linalg.jit import compiled, inlined, pointer
-from dask_odm.methods.exact.states import ExactSolution
+from dask_odm.methods.exact.solver import ExactSolution
 from dask_odm.typing import Array
 
 Blocks = tuple[Array, Array, Array, Array]  # κ₀ of the negative and of the positive class, across, and back

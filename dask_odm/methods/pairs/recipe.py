@@ -40,8 +40,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.exact.solver import solve_gram
-from dask_odm.methods.exact.states import ExactSolution
+from dask_odm.methods.exact.solver import ExactSolution, solve_gram
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import PairValues, descend_pair

@@ -21,8 +21,7 @@ from dask_odm.linalg.rows import ArrayRows, Rows
 from dask_odm.linalg.systems import solve_positive
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.memory import solve_bytes
-from dask_odm.methods.exact.solver import solve_exact
-from dask_odm.methods.exact.states import ExactSolution
+from dask_odm.methods.exact.solver import ExactSolution, solve_exact
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.typing import Array
 

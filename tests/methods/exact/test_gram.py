@@ -15,8 +15,7 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.memory import ExactMemory, solve_bytes
-from dask_odm.methods.exact.solver import solve_exact, solve_gram
-from dask_odm.methods.exact.states import ExactSolution, ExactState
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
 from dask_odm.methods.exact.systems import ExactLimits, GramSystem
 from small_problems import SETTINGS, SmallProblem, matrix, small_problem
 

@@ -14,8 +14,7 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.exact.gram import ActiveFactor
 from dask_odm.methods.exact.preconditioners import BlockPreconditioner, Woodbury, blocks_of
-from dask_odm.methods.exact.solver import solve_exact, solve_gram
-from dask_odm.methods.exact.states import ExactSolution, ExactState
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
 from dask_odm.methods.exact.systems import ExactLimits, ProductSystem
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
