@@ -32,7 +32,7 @@ def is_solved_in_weights(kernel: Kernel, d: int) -> bool:
 
 
 def partition_bytes(shape: Shape, *, certify: bool) -> int:
-    """Return the peak bytes of the solve of a partition, without its rows and kept tiles."""
+    """Return the peak bytes of solving a partition, beside the rows that are given and kept tiles."""
     n, d = shape.n, shape.d
     if is_solved_in_weights(shape.kernel, d):
         return 4 * Tiling(n, d, shape.itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
