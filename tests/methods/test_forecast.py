@@ -62,7 +62,7 @@ def test_trials_that_are_left_out_are_no_longer_expected(clock):
 
 
 def test_trials_of_a_run_before_were_timed_there(clock):
-    told = Forecast(WORK.__getitem__)
+    told = Forecast(WORK.__getitem__, 0.0)
     told.begin(TRIALS)
     told.add(0, 20, 10.0)
     assert told.seconds == pytest.approx((30.0 * 10 + 8.0 * 3) / 4.0)

@@ -42,7 +42,7 @@ from dask_odm.methods.metric import learn_metric
 from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, in_pairs, suits_narrow_cells
-from dask_odm.methods.search.climb import (
+from dask_odm.methods.search.axes import (
     BUDGETS,
     COARSE,
     FINE,
@@ -54,6 +54,7 @@ from dask_odm.methods.search.climb import (
     Setting,
     View,
 )  # fmt: skip
+from dask_odm.methods.search.climb import Search
 from dask_odm.methods.search.samples import SampleTrials
 from dask_odm.methods.search.trials import Splits
 from dask_odm.methods.settings import Cells, Landmark
@@ -116,7 +117,7 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     # accuracy, and what decides, or R²
     scores = (2 if of_classes else 1) if fit.scorers is None else len(fit.scorers)
     require_state(fit, resume is None or _fits(resume, splits, scores))
-    search = trials.search(axes, budget, resume, save)
+    search = Search(axes, trials, budget, resume, save)
     state = search.run()
     narrow = trials.narrow_cells(*search.winner, clearly=True)
     if not narrow:

@@ -27,7 +27,7 @@ from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.axes import TUNING
 from dask_odm.methods.search.trials import LeftOut, Splits, accuracy, explained, trial_rows
 from dask_odm.methods.settings import Cells
 from dask_odm.models.predict import code_block, finite_values

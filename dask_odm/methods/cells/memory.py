@@ -10,7 +10,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.exact.memory import leaving_bytes
 from dask_odm.methods.exact.recipe import fit_bytes, most_fit_bytes
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.axes import TUNING
 from dask_odm.methods.search.trials import trial_bytes
 
 # Numbers of 8 bytes beside a row's features. While the tree grows and rows are dealt to cells: target, weight and row

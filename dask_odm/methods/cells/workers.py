@@ -35,7 +35,7 @@ from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
 from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.pairs.recipe import train_pairs
-from dask_odm.methods.search.samples import best_setting
+from dask_odm.methods.search.climb import best_setting
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 

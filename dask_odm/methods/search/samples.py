@@ -15,16 +15,13 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.odm_fit import AUTO_LAM
-from dask_odm.methods.search.climb import (
-    BUDGETS,
+from dask_odm.methods.search.axes import (
     COARSE,
     FINE,
     JUDGED,
     TUNING,
     WHOLE,
-    Axes,
     Budget,
-    Search,
     SearchState,
     Setting,
     View,
@@ -210,14 +207,9 @@ class SampleTrials:
                 return {"feature_importances_": self._learned[view].importances}
         return {}
 
-    def search(
-        self, axes: Axes, budget: Budget = BUDGETS["default"], resume: SearchState | None = None,
-        on_state: Callable[[SearchState], object] = lambda state: None,
-    ) -> Search:  # fmt: skip
-        """Return the search that tries settings here."""
-        if self._has_machines:
-            budget = budget._replace(climbing=max(1, budget.climbing // 2))
-        return Search(axes, self, budget, resume, on_state)
+    def climbing(self, budget: Budget) -> int:
+        """Return the number of views of the fine stage, at most; half as many if classes have machines."""
+        return max(1, budget.climbing // 2) if self._has_machines else budget.climbing
 
     def work(self, stage: int) -> float:
         """Return the work of a trial of a stage; 0 if the stage is left out."""
@@ -314,13 +306,3 @@ class SampleTrials:
             return False
         count = min(TUNING.more_landmarks, self._most, sample.rows)
         return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
-
-
-def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun) -> tuple[Setting, float]:
-    """Return the best setting for rows in memory, and its score when they are left out one by one."""
-    trials = SampleTrials(data, kernel, run, Splits(None, run.seed), axes.views)
-    search = trials.search(axes)
-    search.run()
-    search.go_on()
-    search.end()
-    return search.winner

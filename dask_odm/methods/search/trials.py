@@ -35,7 +35,7 @@ from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.left_out import inverse_factor, left_out
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
-from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.axes import TUNING
 from dask_odm.typing import Array
 
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
