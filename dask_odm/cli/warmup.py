@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 import dask_odm as odm
 from dask_odm.data.readers.libsvm_rows import parse_rows
-from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.events import Progress, report
 from dask_odm.kernels import KERNELS
 from dask_odm.solvers import SODM, Cells, Landmark, Saddle
@@ -50,7 +50,7 @@ def _fits() -> list[Fit]:
             fit(odm.ODMClassifier(solver=Cells(30)))
         ]
         found += [fit(odm.ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
-        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
+        found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((1, 1), dtype))]
         text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
         found += [fit(odm.ODMClassifier(scale="ranks")), fit(odm.ODMClassifier(scale="ranks"), **text)]
         found += [fit(odm.ODMClassifier("laplacian", metric="full"))]

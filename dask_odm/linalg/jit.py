@@ -52,11 +52,6 @@ class Loop:
     def __reduce__(self) -> tuple[Any, ...]:
         return _named, (self._function.__module__, self._function.__qualname__)  # by name, as a function pickles
 
-    @property
-    def is_made(self) -> bool:
-        """Whether Numba has made it, so that another call waits neither for Numba nor for the compiler."""
-        return self._made is not None
-
     def made(self) -> Any:
         """Return Numba's function; also replace the loops that it calls by Numba's functions in its module."""
         with _lock:

@@ -24,7 +24,6 @@ from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.typing import Array
 
-NUMPY_ENTRIES = 1 << 17  # matrix entries up to which NumPy is faster than loading Numba and the compiled loop
 COPIED_BYTES = 64 << 20  # rows up to this size are scaled once, as a copy, which saves time in every pass
 
 
@@ -162,13 +161,11 @@ class Scaling:
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Return a scaled copy of ``X`` (n, d) in its dtype.
 
-        The subtraction is done in float64, since it could cancel. NumPy and the compiled loop give the same bits.
+        The subtraction is done in float64, since it could cancel.
         """
         out = np.empty_like(X, order="C") if out is None else out
         if self.ranks is not None:
             self.ranks(X, out, self.shift, self.factor)
-        elif X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
-            out[:] = (X - self.shift) * self.factor
         else:
             _scale_row_by_row(frozen(np.ascontiguousarray(X)), self.shift, self.factor, out)
         if self.matrix is not None:
@@ -312,10 +309,4 @@ class ScaledRows(RowsOfMatrix):
 
 def scaled_rows(X: Array, scaling: Scaling) -> Array | ScaledRows:
     """Return scaled rows of ``X`` (n, d): a copy if they are small, else rows that are scaled when they are read."""
-    if X.nbytes <= COPIED_BYTES:
-        return scaling(X)
-    # load the compiled loop now, since many rows will be scaled, a few at a time
-    if scaling.ranks is None:
-        _scale_row_by_row.made()
-    scaling(X[:1])
-    return ScaledRows(X, scaling)
+    return scaling(X) if X.nbytes <= COPIED_BYTES else ScaledRows(X, scaling)

@@ -13,7 +13,6 @@ import numpy as np
 
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, Layout
 from dask_odm.data.store.sealed import SealedFolder, room_for
-from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
 
 
@@ -101,20 +100,11 @@ def read_entries(folder: SealedFolder, layout: Layout, i: int, buffer: EntryBuff
     return X
 
 
-@compiled
 def _ascend(columns: Array, bounds: Array, features: int) -> bool:
     """Return whether the columns of every row are within ``[0, features)`` and ascend; ``bounds`` are sound."""
-    wrong = 0
-    ends = 0
-    before = columns[:-1]
-    after = columns[1:]
-    for i in range(bounds.size - 1):
-        start = bounds[i]
-        stop = bounds[i + 1]
-        if start < stop:
-            wrong += (columns[start] < 0) | (columns[stop - 1] >= features)
-            if start > 0:
-                ends += columns[start] <= columns[start - 1]
-    for t in range(after.size):  # all rows at once, by vector instructions: only where rows end may columns fall
-        ends -= after[t] <= before[t]
-    return wrong == 0 and ends == 0
+    if not columns.size:
+        return True
+    ascend = columns[1:] > columns[:-1]
+    starts = bounds[(bounds > 0) & (bounds < columns.size)]
+    ascend[starts - 1] = True  # between two rows, columns may fall
+    return bool(ascend.all() and columns.min() >= 0 and columns.max() < features)
