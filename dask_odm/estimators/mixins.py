@@ -217,7 +217,12 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         predicted = self._labels(resolved, np.arange(len(self.classes_)))
         classes = listed(self.classes_)
         if isinstance(resolved, Given):
-            return _count_in_memory(predicted, y, weight, classes)
+            with input_errors():
+                y = column_or_1d(labels_of(y), warn=True)
+                weight = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)
+                if y.shape != predicted.shape or (weight is not None and weight.shape != predicted.shape):
+                    raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
+                return count_right(classes, predicted, y, weight)
         counts = predicted.map_blocks(
             count_block, *[each for each in (y, weight) if each is not None], classes=classes, chunks=(1,),
             dtype=object, meta=np.empty(0, object), token="score",
@@ -303,12 +308,3 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         as_input_error(lambda: check_consistent_length(predicted, values, weights))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         return predicted[known], values[known], None if weights is None else weights[known]
-
-
-@input_errors()
-def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:
-    y = column_or_1d(labels_of(y), warn=True)
-    weight = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)
-    if y.shape != predicted.shape or (weight is not None and weight.shape != predicted.shape):
-        raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
-    return count_right(classes, predicted, y, weight)
