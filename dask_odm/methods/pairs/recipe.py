@@ -10,11 +10,8 @@ Threads take pairs in turn. If values in float32 would not have the gap of some 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
-from itertools import chain, combinations, groupby, pairwise
-from operator import itemgetter
+from itertools import chain, combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -94,8 +91,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = 
         every = list(combinations(range(pairs), 2))
         found = dict(zip(every, run_threads(work.descended, every, CPU_COUNT), strict=True))
         short = [pair for pair, solution in found.items() if not solution.converged]
-        groups = [{pair: found[pair] for pair in each} for _, each in groupby(short, key=itemgetter(0))]
-        ended = [each for group in run_threads(work.ended, groups, going_on) for each in group]
+        ended = run_threads(lambda pair: work.ended(pair, found[pair]), short, going_on)
         found |= {pair: solution for pair, (solution, _) in zip(short, ended, strict=True)}
         for record in chain.from_iterable(solution.history for solution in found.values()):
             report_step(record)
@@ -181,36 +177,30 @@ class _Pairs:
         self.packed = run_threads(lambda each: self._packed(each, dtype), numbers, CPU_COUNT)
         self.own: list[Array] = run_threads(lambda sides: tiles.tile_packed(*sides), self.packed, CPU_COUNT)
         self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
-        self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
 
     def descended(self, pair: tuple[int, int]) -> ExactSolution:
         """Return where descent ends for one pair of classes."""
-        with self._values(*pair) as values:
-            found = descend_pair(self._losses(pair), values, self.settings.tol, self.settings.seed)
+        found = descend_pair(self._losses(pair), self._values(*pair), self.settings.tol, self.settings.seed)
         return replace(found, converged=found.point.gap <= self.settings.tol)
 
-    def ended(self, group: dict[tuple[int, int], ExactSolution]) -> list[tuple[ExactSolution, bool]]:
-        """Go on in float64 from where descent ended, for pairs of which the first class is the same.
+    def ended(self, pair: tuple[int, int], descended: ExactSolution) -> tuple[ExactSolution, bool]:
+        """Go on in float64 from where descent ended for a pair.
 
-        With each solution, return whether a model must predict in float64 to have the gap.
+        Also return whether a model must predict in float64 to have the gap.
         """
-        answers = []
-        first = self._wide(next(iter(group))[0])
-        for pair, descended in group.items():
-            losses = self._losses(pair)
-            (left, _), own = first
-            (_, right), other = self._wide(pair[1])
-            across = self.tiles.tile_packed(left, right)
-            K = PairValues(own, other, across, across.T, self.bias).matrix()
-            found = solve_pair(losses, K, self.settings, descended)
-            double = False
-            if self.dtype == np.float32:
-                with self._values(*pair) as values:
-                    # a model has the rows that it predicts on the left, which rounds differently in float32
-                    self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
-                    found, double = as_predicted(losses, values, found, self.tol)
-            answers.append((replace(found, converged=found.point.gap <= self.tol), double))
-        return answers
+        losses = self._losses(pair)
+        (left, _), own = self._wide(pair[0])
+        (_, right), other = self._wide(pair[1])
+        across = self.tiles.tile_packed(left, right)
+        K = PairValues(own, other, across, across.T, self.bias).matrix()
+        found = solve_pair(losses, K, self.settings, descended)
+        double = False
+        if self.dtype == np.float32:
+            values = self._values(*pair)
+            # a model has the rows that it predicts on the left, which rounds differently in float32
+            self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
+            found, double = as_predicted(losses, values, found, self.tol)
+        return replace(found, converged=found.point.gap <= self.tol), double
 
     def _packed(self, numbers: Array, dtype: np.dtype[Any]) -> tuple[Any, Any]:
         """Return rows packed for the left and the right side of a tile."""
@@ -228,22 +218,13 @@ class _Pairs:
         y = np.repeat([-1.0, 1.0], [len(self.numbers[code]) for code in pair])
         return RowLosses(self.odm, y, np.concatenate([self.weights[code] for code in pair]))
 
-    @contextmanager
-    def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
-        """Yield the kernel values of a pair."""
-        n = len(self.numbers[negative])
-        m = len(self.numbers[positive])
-        try:
-            room = self.free.pop()
-        except IndexError:
-            largest = sorted(map(len, self.numbers))[-2:]
-            room = np.empty((2, largest[0] * largest[1]), self.own[0].dtype)
-        across = room[0, : n * m].reshape(n, m)
-        back = room[1, : n * m].reshape(m, n)
-        self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
+    def _values(self, negative: int, positive: int) -> PairValues:
+        """Return the kernel values of a pair."""
+        across = self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1])
+        n, m = across.shape
+        back = np.empty((m, n), across.dtype)
         turn_rows(across, np.empty(0, np.int64), 0, n, np.zeros(m, across.dtype), back)
-        yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
-        self.free.append(room)
+        return PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
 
 
 def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: ExactSolution) -> ExactSolution:
