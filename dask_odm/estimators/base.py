@@ -161,12 +161,12 @@ class StoreEstimator(NotebookCard, Predictor):
     def _learn_rows(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
         """Learn from rows in memory: in this process, or by a store if workers are to hold a share each."""
         rows = self._targets.checked(self, given)
-        cube = None if given.cube is None else self._learned_cube(given.cube)
         classes = rows.classes if rows.all_classes is None else rows.all_classes
         names = rows.names if given.column_recipe is None else given.column_recipe.feature_names
         schema = Schema(
-            rows.X.shape[1], names, given.feature_dimension, classes, cube, columns=given.column_recipe,
-            rows=rows.X.shape[0], medians=medians_of(rows.X) if given.is_plain and not issparse(rows.X) else None,
+            rows.X.shape[1], names, given.feature_dimension, classes, self._learned_cube(given.cube),
+            columns=given.column_recipe, rows=rows.X.shape[0],
+            medians=medians_of(rows.X) if given.is_plain and not issparse(rows.X) else None,
         )  # fmt: skip
         fit = self._family.of_classes(fit, None if rows.codes is None else rows.classes)
         choice = self._family.choose(fit, *rows.X.shape)
@@ -188,16 +188,15 @@ class StoreEstimator(NotebookCard, Predictor):
 
     def _schema_of_store(self, resolved: Resolved, store: Store) -> Schema:
         """Return the description of a store; ``resolved`` is what it was written from, or the store itself."""
-        cube = resolved.cube_schema(store.rows)
-        cube = None if cube is None else self._learned_cube(cube)
+        cube = self._learned_cube(resolved.cube_schema(store.rows))
         return Schema(
             store.features, store.feature_names, resolved.feature_dimension, self._targets.labels(store), cube,
             store.text_recipe, store.column_recipe, store.rows,
         )  # fmt: skip
 
-    def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
+    def _learned_cube(self, cube: CubeSchema | None) -> CubeSchema | None:
         """Return the cube without the meanings of its labels, if these are not learned."""
-        return cube if self._targets.needs_labels else replace(cube, words={})
+        return cube if cube is None or self._targets.needs_labels else replace(cube, words={})
 
     def _path(self, X: Any, y: Any, sample_weight: Any, name: str, given: Any, solver: str) -> list[Self]:
         """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was.

@@ -252,18 +252,12 @@ class KernelModel(Model):
 
         Portions that no machine uses are left out, as those of landmarks are in a model that is zero.
         """
-        for some in self._steps(first, last):
-            coefficients = self.coefficients[:, some]
-            if coefficients.any():
-                used = np.flatnonzero(coefficients.any(axis=1))  # few, if one-vs-one; all count if most do
-                machines = slice(None) if 2 * len(used) > len(coefficients) else used
-                yield some, machines, coefficients[machines]
-
-    def _steps(self, first: int, last: int) -> Iterator[slice]:
-        """Yield slices from ``first`` to ``last``, short ones with pairs, since few machines share a class's rows."""
-        step = 256 if self.pairs else max(1, last - first)
-        for start in range(first, last, step):
-            yield slice(start, min(start + step, last))
+        some = slice(first, last)
+        coefficients = self.coefficients[:, some]
+        if coefficients.any():
+            used = np.flatnonzero(coefficients.any(axis=1))  # few in a cell with few classes; all count if most do
+            machines = slice(None) if 2 * len(used) > len(coefficients) else used
+            yield some, machines, coefficients[machines]
 
     def arrays(self) -> dict[str, Any]:
         own = {"support_vectors": self.support, "coefficients": self.coefficients, "intercept": self.intercept}

@@ -37,7 +37,8 @@ class PairModel(KernelModel):
         classes = len(self.starts) - 1  # `pairs` is 0 where machines' values are asked for
         for code in range(classes):
             begin, end = np.clip(self.starts[code : code + 2], first, last).tolist()
-            for some in self._steps(begin, end):
+            if begin < end:
+                some = slice(begin, end)
                 yield some, machines_of_class(code, classes), self.coefficients[:, some]
 
     def arrays(self) -> dict[str, Any]:
