@@ -21,9 +21,9 @@ from scipy.sparse import issparse
 
 from dask_odm.learning.problem.features import EntryRows, EntryScores, EntrySums, FeatureMap
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
-from dask_odm.learning.problem.linear_loops import gather_active
 from dask_odm.learning.problem.losses import Loss
 from dask_odm.learning.problem.sparse_linear import is_thin
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses, rows_between
 from dask_odm.typing import Array
 
@@ -270,7 +270,7 @@ class Query:
             return self.features.products(X, c)
         X = np.ascontiguousarray(self.features.dense(X))
         active = np.empty((len(X), self.features.k), X.dtype)
-        count = gather_active(X, c, self.features.constant, active)
+        count = _gather_active(X, c, self.features.constant, active)
         return (active[:count].T @ active[:count]).astype(np.float64)
 
 
@@ -353,3 +353,24 @@ class PrimalProblem:
 
     def _query(self, w: Array, double_precision: bool) -> Query:
         return Query(self._features, self._loss, w, double_precision)
+
+
+@compiled
+def _gather_active(features: Array, second: Array, constant: float, out: Array) -> int:
+    """Copy rows of positive curvature c, times √c, to the front of ``out``, and return how many.
+
+    ``out`` has one column more than ``features`` if there is a constant feature.
+    """
+    count = 0
+    d = features.shape[1]
+    for i in range(second.size):
+        if second[i] > 0:
+            root = np.sqrt(second[i])
+            row = features[i]
+            target = out[count]
+            for j in range(d):
+                target[j] = row[j] * root
+            if target.size > d:
+                target[d] = constant * root
+            count += 1
+    return count

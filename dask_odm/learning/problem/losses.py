@@ -30,7 +30,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.linear_loops import line_slopes, row_losses
+from dask_odm.learning.problem.band import line_slopes, row_losses
 from dask_odm.learning.problem.products import Products, quadratic
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import RowBlock

@@ -7,9 +7,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from dask_odm.kernels import RBF
+from dask_odm.learning.problem.band import row_losses
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.linear_loops import row_losses
 from dask_odm.learning.problem.losses import BandLoss, Loss, ODMSettings
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.landmark.problem import SpanProblem
