@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.rows.memory import SparseRows
-from dask_odm.data.rows.scaling import COPIED_BYTES, NUMPY_ENTRIES, Scaling
+from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
@@ -211,9 +211,6 @@ class KernelModel(Model):
         if sparse:
             rows = self.scaling.of_csr(X.astype(dtype, copy=False))
             return rows.__getitem__
-        if not issparse(X) and X.size <= NUMPY_ENTRIES:  # scale all at once: threads would wait for each other in NumPy
-            whole = self.scaling(X.astype(dtype, copy=False))
-            return lambda rows: whole[rows]
 
         def scale(rows: slice) -> Array:
             block = X[rows].toarray() if issparse(X) else X[rows]
