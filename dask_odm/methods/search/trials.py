@@ -116,19 +116,6 @@ class TrialRows:
             return self.weight
         return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
 
-    @cached_property
-    def own_groups(self) -> tuple[Array, int] | None:
-        """The groups numbered from 0 among those of the sample, and their count."""
-        if self.groups is None:
-            return None
-        names, places = np.unique(self.groups, return_inverse=True)
-        return places, len(names)
-
-    @property
-    def threads(self) -> int:
-        """Number of threads that share a pass. A small pass has one, as handing over would take as long."""
-        return CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
-
     def left_out(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> list[LeftOut]:
         """Return the values of left-out rows for each split, by each setting (λ/M, υ, θ)."""
         units = self.numbers if self.groups is None else self.groups
@@ -158,8 +145,9 @@ class TrialRows:
         for problem, loss, w, sums in solved:
             hessian = sums.curvature + np.eye(problem.k)
             inverse = inverse_factor(hessian)
-            if self.own_groups is not None:
-                found.append(problem.without_groups(w, hessian, inverse, *self.own_groups))
+            if self.groups is not None:
+                names, places = np.unique(self.groups, return_inverse=True)
+                found.append(problem.without_groups(w, hessian, inverse, places, len(names)))
                 continue
             pairs = problem.leverages(w, inverse.astype(self.X.dtype))
             # whole rows, so that weights do not count as rows of which others remain
@@ -175,7 +163,9 @@ class TrialRows:
         of_row: type[BandLoss] = BandLoss if self.class_weights else ResidualLoss
         odm = ODMSettings if self.class_weights else ResidualSettings
         losses = [of_row(odm(share * total, *band), total, negative, positive) for share, *band in settings]
-        problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
+        # a small pass has one thread, as handing over would take as long
+        threads = CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
+        problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, threads)
         w = np.zeros(self.features.k)
         last = settings[0]
         sums: PrimalSums | None = None
