@@ -160,6 +160,8 @@ class Ranks:
 @np.errstate(over="ignore", invalid="ignore")  # of a column whose width is not finite
 def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice, parts: int) -> tuple[Array, Array, Array]:
     """Return counts, knots and levels of some columns of dense or CSC rows, for so many quantiles."""
+    from scipy.special import ndtri  # not at the top: tasks load this module
+
     low, high = statistics.minimum[columns], statistics.maximum[columns]
     numbers = np.arange(len(low))
     some = X[:, columns]
@@ -180,19 +182,13 @@ def _piece(X: Any, weight: Array, statistics: Statistics, columns: slice, parts:
     total = (before + mass)[is_last][of]
     width = np.where(high > low, high - low, 1.0)[of]  # of a column with zeros alone in the sample
     rank = np.where(total > 0, (before + 0.5 * mass) / np.where(total > 0, total, 1.0), (values - low[of]) / width)
-    level = _normal(rank)
+    level = np.clip(ndtri(rank), -WIDEST, WIDEST)
     least, most = level[is_first], level[is_last]
     level = (level - least[of]) / np.where(most > least, most - least, 1.0)[of]
     bucket = np.floor(0.5 * (rank + level) * parts)  # levels are farther apart than ranks at the ends
     zero = values == np.clip(0.0, low, high)[of]
     kept = is_first | is_last | zero | np.r_[True, np.diff(bucket) != 0]
     return np.bincount(of[kept], minlength=len(numbers)), values[kept], (level - level[zero][of])[kept]
-
-
-def _normal(rank: Array) -> Array:
-    from scipy.special import ndtri  # not at the top: tasks load this module
-
-    return np.clip(ndtri(rank), -WIDEST, WIDEST)
 
 
 @inlined

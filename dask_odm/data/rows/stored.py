@@ -126,14 +126,6 @@ class StoredPartitions:
             f"scratch folder '{self.path}': {what} is damaged. Choose a sound disk (temporary-directory)."
         )
 
-    def read_piece(self, i: int, count: int, buffer: Array | None = None) -> tuple[Any, dict[str, Array]]:
-        """Read the rows of piece ``i``, into ``buffer`` if that is given, and its columns, and check them."""
-        with open_whole(os.path.join(self.path, self.piece_key(i))) as file:
-            size = os.fstat(file.fileno()).st_size
-            data = room_for(size) if buffer is None or len(buffer) < size else buffer[:size]
-            file.readinto(data.data)
-        return self.unpacked(data, count, COLUMNS, f"piece {i}")
-
     def columns(self, first: int, last: int) -> dict[str, Array]:
         """Return ``y``, ``weight`` and ``row`` of partitions ``first:last``."""
         found: list[dict[str, Array]] = [{name: np.empty(0, self.type_of(name)) for name in COLUMNS}]
@@ -162,7 +154,12 @@ class StoredPartitions:
         scaled = None if scaling is None or self.is_sparse else np.empty((self.chunk_rows, self.features), self.dtype)
 
         def read(piece: tuple[int, int]) -> tuple[Any, Array, Array]:
-            X, columns = self.read_piece(*piece, buffer)
+            i, count = piece
+            with open_whole(os.path.join(self.path, self.piece_key(i))) as file:
+                size = os.fstat(file.fileno()).st_size
+                data = buffer[:size] if size <= len(buffer) else room_for(size)
+                file.readinto(data.data)
+            X, columns = self.unpacked(data, count, COLUMNS, f"piece {i}")
             if scaling is not None and scaled is not None:
                 X = scaling(X, scaled[: len(X)])
             elif scaling is not None:

@@ -17,18 +17,14 @@ from dask_odm.typing import Array
 
 
 class EntryBuffer:
-    """Memory of one reader of sparse rows, with the chunk of each array that it read last."""
+    """Memory of one reader of sparse rows: their entries, the columns of these, and the bounds of rows."""
 
-    def __init__(self) -> None:
-        self._windows: dict[str, _Window] = {}
-
-    def slice(self, folder: SealedFolder, array: ArrayLayout, start: int, stop: int, most: int) -> Array:
-        """Return numbers ``start:stop`` of an array, up to ``most`` at a time; they are valid until the next read."""
-        if stop <= start:
-            return np.empty(0, array.dtype)
-        if array.name not in self._windows:
-            self._windows[array.name] = _Window(array, most)
-        return self._windows[array.name].slice(folder, start, stop)
+    def __init__(self, layout: Layout) -> None:
+        assert layout.entries is not None
+        data, indices, indptr = layout.of_entries().values()
+        self.data = _Window(data, layout.entries.most)
+        self.indices = _Window(indices, layout.entries.most)
+        self.indptr = _Window(indptr, layout.chunk_rows + 1)
 
 
 class _Window:
@@ -41,14 +37,17 @@ class _Window:
         dtype = np.dtype(array.dtype).newbyteorder("<")
         before = most * dtype.itemsize
         room = room_for(before + array.chunk_nbytes + CHECKSUM_BYTES, before)
-        self._array = array
+        self.array = array
         self._most = most
         self._numbers = room[: before + array.chunk_nbytes].view(dtype)
         self._chunk = room[before:]
         self._held = -1  # number of the chunk
 
     def slice(self, folder: SealedFolder, start: int, stop: int) -> Array:
-        size = self._array.chunks[0]
+        """Return numbers ``start:stop``, at most ``most`` of them; they are valid until the next read."""
+        if stop <= start:
+            return self._numbers[:0]
+        size = self.array.chunks[0]
         first = start // size
         last = (stop - 1) // size
         if self._held != first:
@@ -63,7 +62,7 @@ class _Window:
 
     def _read(self, folder: SealedFolder, i: int) -> None:
         self._held = -1  # its memory is about to be overwritten
-        folder.chunk(self._array, i).numbers(self._chunk)
+        folder.chunk(self.array, i).numbers(self._chunk)
         self._held = i
 
 
@@ -77,23 +76,22 @@ def read_entries(folder: SealedFolder, layout: Layout, i: int, buffer: EntryBuff
 
     entries = layout.entries
     assert entries is not None
-    data, indices, indptr = layout.of_entries().values()
     first = i * layout.chunk_rows
     last = min(first + layout.chunk_rows, layout.rows)
-    bounds = buffer.slice(folder, indptr, first, last + 1, layout.chunk_rows + 1)
+    bounds = buffer.indptr.slice(folder, first, last + 1)
     start = int(bounds[0])
     stop = int(bounds[-1])
     ends = (first > 0 or start == 0) and (last < layout.rows or stop == entries.total)
     within = 0 <= start <= stop <= entries.total and stop - start <= entries.most
     if not (ends and within and (bounds[1:] >= bounds[:-1]).all()):
-        raise folder.chunk(indptr, i).damage("bounds of rows that are impossible")
+        raise folder.chunk(buffer.indptr.array, i).damage("bounds of rows that are impossible")
     local = (bounds - start).astype(np.int32)
-    columns = buffer.slice(folder, indices, start, stop, entries.most)
+    columns = buffer.indices.slice(folder, start, stop)
     if not _ascend(columns, local, layout.features):
-        raise folder.chunk(indices, start // entries.chunk).damage(
+        raise folder.chunk(buffer.indices.array, start // entries.chunk).damage(
             f"columns of rows {first} to {last - 1} that are out of range or do not ascend"
         )
-    values = buffer.slice(folder, data, start, stop, entries.most)
+    values = buffer.data.slice(folder, start, stop)
     X = csr_array((last - first, layout.features), dtype=layout.dtype)
     X.data, X.indices, X.indptr = values, columns, local  # given to its constructor, views of a buffer would be copied
     X.has_canonical_format = True

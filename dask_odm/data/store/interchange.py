@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -11,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import csr_array
 
-from dask_odm.data.store.lazy_blocks import read_block_array, read_coordinate
+from dask_odm.data.store.lazy_blocks import read_block_array
 from dask_odm.data.store.store import Store
 from dask_odm.errors import StoreError
 
@@ -52,7 +51,7 @@ def to_dataset(store: Store) -> xr.Dataset:
     coordinates: dict[str, Any] = {} if names is None else {"feature": np.array(names, dtype=object)}
     for name, kind in store.layout.coordinates:
         dtype = np.dtype(np.float64 if kind == "number" else "datetime64[ns]")
-        coordinates[f"at_{name}"] = (("sample",), _lazy(store, name, dtype, read_coordinate))
+        coordinates[f"at_{name}"] = (("sample",), _lazy(store, f"at_{name}", dtype))
     dataset = xr.Dataset(variables, coords=coordinates, attrs={"source": store.source})
     dataset.encoding["source"] = store.path
     for variable in dataset.data_vars.values():
@@ -86,16 +85,15 @@ def as_store(dataset: xr.Dataset) -> Store | None:
     return store if "feature" in dataset.coords and dataset["feature"].equals(expected["feature"]) else None
 
 
-def _lazy(store: Store, name: str, dtype: np.dtype[Any], read: Callable[..., Any] = read_block_array) -> da.Array:
+def _lazy(store: Store, name: str, dtype: np.dtype[Any]) -> da.Array:
     """Return one array of the store, or one coordinate, as a dask array; nothing is read."""
     rows = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
-    is_coordinate = read is read_coordinate
-    columns = {"X": store.features, "y": store.targets}.get("" if is_coordinate else name, 0)
+    columns = {"X": store.features, "y": store.targets}.get(name, 0)
     chunks = (rows, (columns,)) if columns else (rows,)
-    label = f"dask_odm-{'at-' * is_coordinate}{name}-{store.token}"
+    label = f"dask_odm-{name}-{store.token}"
     zeros = (0,) * (len(chunks) - 1)
     # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
-    tasks = {(label, i, *zeros): (read, store, name, i) for i in range(store.n_chunks)}
+    tasks = {(label, i, *zeros): (read_block_array, store, name, i) for i in range(store.n_chunks)}
     meta: Any = np.empty((0,) * len(chunks), dtype=dtype)
     if name == "X" and store.is_sparse:
         meta = csr_array((0, 0), dtype=dtype)

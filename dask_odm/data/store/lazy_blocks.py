@@ -11,15 +11,16 @@ from dask_odm.typing import Array
 
 
 def read_block_array(store: Store, name: str, i: int) -> Any:
-    """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
+    """Read chunk ``i`` of ``X``, ``y`` (label values or real targets), ``weight`` or a coordinate such as ``at_y``."""
     if name == "X":
         return store.read_features(i)
+    if name.startswith("at_"):
+        return _coordinate(store, name.removeprefix("at_"), i)
     chunk = store.read_chunk(store.layout.of_columns()[name], i)
     return store.labels(chunk) if name == "y" else chunk
 
 
-def read_coordinate(store: Store, name: str, i: int) -> Array:
-    """Read one coordinate of the rows of chunk ``i``, as a task of lazy arrays: float64, or dates."""
+def _coordinate(store: Store, name: str, i: int) -> Array:
     names = [each for each, _ in store.layout.coordinates]
     chunk = store.read_coordinates(i)
     assert chunk is not None

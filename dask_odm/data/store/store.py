@@ -272,7 +272,7 @@ class Store(SealedFolder):
 
     def buffer(self) -> Buffer:
         """Return a buffer that `read` can fill again and again."""
-        return EntryBuffer() if self.is_sparse else room_for(self.chunk_nbytes + CHECKSUM_BYTES)
+        return EntryBuffer(self.layout) if self.is_sparse else room_for(self.chunk_nbytes + CHECKSUM_BYTES)
 
     def read(self, i: int, out: Buffer | None = None) -> StoreBlock:
         """Read chunk ``i`` and check it. StoreError names an array and chunk that is missing, cut off or damaged.
@@ -287,7 +287,7 @@ class Store(SealedFolder):
             if isinstance(out, EntryBuffer):
                 return self._ordered(read_entries(self, self.layout, i, out))
             # copied: who keeps it keeps no whole files
-            return self._ordered(read_entries(self, self.layout, i, EntryBuffer()).copy())
+            return self._ordered(read_entries(self, self.layout, i, EntryBuffer(self.layout)).copy())
         assert not isinstance(out, EntryBuffer)
         return self._ordered(self.read_chunk(self.layout.X, i, out))
 

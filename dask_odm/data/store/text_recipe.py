@@ -55,7 +55,3 @@ class TextRecipe:
         values = counts.data * self.idf[counts.indices]
         lengths = np.sqrt(np.bincount(rows, values * values, minlength=counts.shape[0]))
         return csr_array((values / lengths[rows], counts.indices, counts.indptr), shape=counts.shape)
-
-    def same_as(self, other: TextRecipe) -> bool:
-        """Return whether both make the same rows of a text."""
-        return np.array_equal(self.idf, other.idf)

@@ -241,7 +241,7 @@ def check_features(estimator: Any, source: Any) -> None:
         )
     known = getattr(estimator, "text_recipe_", None)
     own = source.text_recipe if isinstance(source, Store) else None
-    if known is not None and own is not None and not known.same_as(own):
+    if known is not None and own is not None and not np.array_equal(known.idf, own.idf):
         raise InputError(
             f"{source.name} has other weights of words than the texts of the fit: predict the texts themselves, or "
             "ingest them by the model's text_recipe_."

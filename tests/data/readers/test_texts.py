@@ -87,7 +87,7 @@ def test_a_recipe_makes_rows_of_other_texts_and_copies_keep_it(tmp_path):
     require_same(store, pipeline(2**10).fit(TEXTS).transform(others))
     copy = ingest(store, tmp_path / "c.zarr", dtype="float64")
     assert copy.text_recipe.column == "body"
-    assert copy.text_recipe.same_as(first.text_recipe)
+    np.testing.assert_array_equal(copy.text_recipe.idf, first.text_recipe.idf)
 
 
 def test_few_features_make_a_dense_store(tmp_path):
