@@ -167,19 +167,13 @@ class TrialRows:
         threads = CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
         problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, threads)
         w = np.zeros(self.features.k)
-        last = settings[0]
-        sums: PrimalSums | None = None
-        for setting, loss in zip(settings, losses, strict=True):
-            # if only λ changes, all sums at w change by the same factor
-            start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
+        for loss in losses:
             problem.weigh(loss)
             with np.errstate(over="ignore", invalid="ignore"):
-                solution = solve_newton(problem, w, tol=tol, max_iter=50, certify=False, start=start)
+                solution = solve_newton(problem, w, tol=tol, max_iter=50, certify=False)
             assert solution.sums is not None
             w = solution.x
-            sums = solution.sums
-            last = setting
-            yield problem, loss, w, sums
+            yield problem, loss, w, solution.sums
 
 
 @dataclass(frozen=True, eq=False)
