@@ -286,25 +286,3 @@ def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
     assert rest.x.tobytes() == whole.x.tobytes()
     assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
     assert [r["iteration"] for r in rest.history] == list(range(len(whole.history)))
-
-
-class Sampled(PrimalProblem):
-    """Rows of which one in eight is taken for the Hessian, though they are few."""
-
-    hessian_stride = 8
-
-
-@pytest.mark.parametrize("active", [0.5, 0.002])
-def test_a_sampled_hessian_ends_at_the_same_weights(active):
-    """Also where it is no good, since few rows are active: then all rows are taken from there on."""
-    rng = np.random.default_rng(7)
-    X = rng.normal(size=(30_000, 6))
-    scores = X @ rng.normal(size=6)
-    codes = (scores + rng.normal(size=30_000) * (1.0 if active > 0.1 else 0.01) > 0).astype(np.int8)
-    features, loss = FeatureMap(6, 1.0), BandLoss(ODMSettings(1e4, 0.0, 0.2), 30_000.0)
-    whole = solve_newton(
-        PrimalProblem.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50
-    )
-    few = solve_newton(Sampled.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
-    assert few.converged
-    np.testing.assert_allclose(few.x, whole.x, rtol=0, atol=1e-4 * np.abs(whole.x).max())
