@@ -42,33 +42,15 @@ CLIENT_TASKS = 4 * JOINED  # the most tasks whose sums the client adds up, even 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
 
-@dataclass(frozen=True)
-class ChunkGroups(Sequence[range]):
-    """A run of the groups into which chunks are cut, with ``numbers`` among all ``n_groups``; it is small to send."""
-
-    n_chunks: int
-    n_groups: int
-    numbers: range
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, i: Any) -> Any:
-        number = self.numbers[i]
-        if isinstance(number, range):
-            return replace(self, numbers=number)
-        return range(self.n_chunks * number // self.n_groups, self.n_chunks * (number + 1) // self.n_groups)
-
-
-def chunk_groups(n_chunks: int, most: int | None = None) -> ChunkGroups:
+def chunk_groups(n_chunks: int, most: int | None = None) -> list[range]:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
     if most is None:
         most = n_chunks if n_chunks >= 4 * CHUNK_GROUPS else CHUNK_GROUPS
     count = 1 << (min(n_chunks, most).bit_length() - 1)
-    return ChunkGroups(n_chunks, count, range(count))
+    return [range(n_chunks * i // count, n_chunks * (i + 1) // count) for i in range(count)]
 
 
-def groups_of(store: Store) -> ChunkGroups:
+def groups_of(store: Store) -> list[range]:
     """Return the groups of chunks of a store, those of sparse rows with eight entries for each feature, or few."""
     entries = store.layout.entries
     if entries is None:
