@@ -111,25 +111,29 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 def _restored(cls: Any, record: Record, model: Any) -> Any:
     attributes = record.attributes
-    schema = record.attributes["schema"]
+    schema = attributes["schema"]
     estimator: Any = cls(**decode(attributes["parameters"]))
     estimator._validate_params()
-    if schema["n_features"] != model.features:
-        raise ValueError(f"{schema['n_features']} features, but a model of {model.features}")
     columns = None if "columns" not in schema else ColumnRecipe.from_json(schema["columns"])
     names = schema.get("feature_names") if columns is None else columns.feature_names
-    if names is not None and len(names) != model.features:
-        raise ValueError(f"{len(names)} names of {model.features} features")
+    text = None if "text" not in schema else TextRecipe(schema["text"], record.array(IDF))
+    medians = None if "medians" not in schema else np.array(schema["medians"], np.float64)
+    counts = {
+        "features": schema["n_features"],
+        "names": None if names is None else len(names),
+        "weights of words": None if text is None else text.n_features,
+        "medians": None if medians is None else len(medians),
+    }
+    for what, count in counts.items():
+        if count not in (None, model.features):
+            raise ValueError(f"{count} {what}, but a model of {model.features} features")
     several = bool(attributes["fitted"].get("multilabel_", False))
     classes = _classes(estimator, schema, model.outputs, several=several)
     fitted = _fitted(estimator, record, model)
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
-    more = schema.get("feature_dimension"), classes, cube, _text(record), columns, schema.get("rows")
-    medians = None if "medians" not in schema else np.array(schema["medians"], np.float64)
-    if medians is not None and len(medians) != model.features:
-        raise ValueError(f"{len(medians)} medians of {model.features} features")
-    learned = Schema(schema["n_features"], names, *more, medians)
+    dimension = schema.get("feature_dimension")
+    learned = Schema(model.features, names, dimension, classes, cube, text, columns, schema.get("rows"), medians)
     estimator._take(learned, model, fitted, ModelFile.of(record))
     return estimator
 
@@ -154,17 +158,6 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int, *, several: b
     if _counted(classes).tolist() != labels or any(not a < b for a, b in pairwise(labels)):
         raise ValueError(f"labels that are not different, sorted and of type {dtype}")
     return classes
-
-
-def _text(record: Record) -> TextRecipe | None:
-    """Return the recipe for texts of a record, or None; raise ValueError if its features are not the model's."""
-    schema = record.attributes["schema"]
-    if "text" not in schema:
-        return None
-    recipe = TextRecipe(schema["text"], record.array(IDF))
-    if recipe.n_features != schema["n_features"]:
-        raise ValueError(f"{recipe.n_features} weights of words, but {schema['n_features']} features")
-    return recipe
 
 
 def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
