@@ -164,7 +164,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             right, total = self._count_store(resolved.source)
         else:
             found = sum(map(self._count_part, resolved.parts()), RightCount(0.0, 0.0, False, ()))
-            found.require_common(listed(self.classes_))
+            if not found.matched:
+                require_common(found.others, listed(self.classes_), "y")
             right, total = found.right, found.total
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")

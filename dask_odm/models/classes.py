@@ -72,11 +72,6 @@ class RightCount:
         others = tuple(dict.fromkeys(self.others + other.others))[:MOST_SHOWN]
         return RightCount(self.right + other.right, self.total + other.total, self.matched or other.matched, others)
 
-    def require_common(self, classes: Sequence[Any]) -> None:
-        """Raise InputError if no label is one of the classes, as the function of this name does."""
-        if not self.matched:
-            require_common(self.others, classes, "y")
-
 
 def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | None = None) -> RightCount:
     """Count the rows (n,) whose predicted ``codes`` are the places of their labels ``y``."""

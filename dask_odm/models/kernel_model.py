@@ -277,8 +277,13 @@ class KernelModel(Model):
         return cls(**cls._checked_parts(description, arrays))
 
     @classmethod
-    def _checked_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a kernel model; raise ValueError if the arrays do not fit each other."""
+    def _checked_parts(
+        cls, description: dict[str, Any], arrays: dict[str, Any], rows: int | None = None
+    ) -> dict[str, Any]:
+        """Return the fields of a kernel model; raise ValueError if the arrays do not fit each other.
+
+        Coefficients have ``rows``, by default one for each machine.
+        """
         support, coefficients, intercept = (arrays[name] for name in ("support_vectors", "coefficients", "intercept"))
         held = {name: arrays[name] for name in KernelModel.parts if isinstance(arrays[name], np.ndarray)}
         require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
@@ -290,7 +295,7 @@ class KernelModel(Model):
         if support.shape[1:] != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
         found = checked_machines(len(intercept), description)
-        if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), found["pairs"]), support.shape[0]):
+        if not len(intercept) or coefficients.shape != (len(intercept) if rows is None else rows, support.shape[0]):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
@@ -298,8 +303,3 @@ class KernelModel(Model):
         kernel = from_parameters(description["kernel"])
         parts = {"support": support, "coefficients": coefficients, "intercept": intercept}
         return found | parts | {"kernel": kernel, "scaling": scaling, "double_precision": double}
-
-    @classmethod
-    def _rows(cls, machines: int, pairs: int) -> int:
-        """Return how many rows the coefficients have."""
-        return machines

@@ -48,15 +48,11 @@ class PairModel(KernelModel):
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> PairModel:
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
         starts = arrays["starts"]
-        found = cls._checked_parts(description, arrays)
+        found = cls._checked_parts(description, arrays, len(starts) - 2)
         pairs = found["pairs"]
         if not pairs or not starts_divide(starts, pairs, found["support"].shape[0]):
             raise ValueError("classes that do not divide the support vectors")
         return cls(**found, starts=starts)
-
-    @classmethod
-    def _rows(cls, machines: int, pairs: int) -> int:
-        return pairs - 1
 
 
 def machines_of_class(code: int, classes: int) -> NDArray[np.int64]:
