@@ -158,7 +158,7 @@ class Kernel(ABC):
     def float64_errors(self, far: Array) -> tuple[float, float]:
         """Return the units of rounding by which a float64 value may be off, and the largest κ(x, x).
 
-        Features of rows are at most ``far`` (d,) from 0. If the latter is infinite, fits predict their rows for the gap.
+        Features of rows are at most ``far`` (d,) from 0. If the latter is infinite, predictions judge the gap.
         """
         return 0.0, np.inf
 
