@@ -67,8 +67,8 @@ class CellTree:
         Pairs are in the order of the rows, or of cells if rows are sparse.
         """
         if isinstance(X, CSRRows):
-            found = [np.stack([rows, np.full(len(rows), cell)], axis=1) for rows, cell in self._reached(X, margins)]
-            return np.concatenate([np.empty((0, 2), np.int64), *found])
+            each = [np.stack([rows, np.full(len(rows), cell)], axis=1) for rows, cell in self._reached(X, margins)]
+            return np.concatenate([np.empty((0, 2), np.int64), *each])
         arguments = np.ascontiguousarray(X), self.planes, self.thresholds, self.children, margins
         memory = np.empty(len(self.thresholds) + 2, np.int64)
         count = _reach(*arguments, memory, np.empty((0, 2), np.int64)) if count is None else count
