@@ -120,8 +120,7 @@ def test_every_door_gives_the_same_bits(tmp_path, expected, door):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_block_parsed_ahead_is_parsed_anew_once_its_columns_hold_words(tmp_path):
-    """Codes as numbers would lose their zeros; blocks after the first are parsed before this tells what it holds."""
+def test_codes_after_a_block_of_words_keep_their_zeros(tmp_path):
     codes = ["none of them", *["7", "007"] * 200]
     frame = pd.DataFrame({"code": codes, "size": 1.5, "y": ["a", *["b"] * 400]})
     frame.to_csv(tmp_path / "a.csv", index=False)
