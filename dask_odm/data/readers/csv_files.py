@@ -10,11 +10,10 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -64,35 +63,15 @@ class CsvSource(FrameSource):
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
 
     def _read_all(self) -> Iterator[Batch]:
-        """Yield the blocks. A thread parses the next one meanwhile, which pandas does without Python's lock."""
-        with ThreadPoolExecutor(1) as pool:
-            ahead = None
-            for body in chain(self._bodies(), [None]):
-                words = self._words()
-                parsed, ahead = ahead, body and (body, words, pool.submit(self._parse, body, words))
-                if parsed is not None:
-                    yield self._batch(*parsed)
-                del parsed  # before the next text is read
-
-    def _bodies(self) -> Iterator[TextBlock]:
-        """Yield the blocks of text without header and comments, if they have rows."""
+        """Yield the blocks of text that have rows beside header and comments."""
         before = {path: self._check_first_line(path) for path in self._paths}
-        half = replace(self._reading, block_bytes=max(1, self._reading.block_bytes // 2))  # two are held at a time
-        for text in blocks_of_files(self._paths, half):
+        for text in blocks_of_files(self._paths, self._reading):
             body = self._without_comments(_after_line(text, before[text.path]))
             if _content(body.data[:1000]) or _content(body.data):
-                yield body
-
-    def _batch(self, body: TextBlock, words: set[int], parsed: Future[pd.DataFrame]) -> Batch:
-        """Return a block that was parsed with so many columns of ``words``, or anew if more are known since."""
-        known = self._words()
-        frame = parsed.result() if words == known else self._parse(body, known)
-        return Batch(
-            self._folders.beside(frame, body.path),
-            body.path,
-            body.position,
-            line=partial(body.line_of, content=_content),
-        )
+                frame = self._parse(body)
+                line = partial(body.line_of, content=_content)
+                yield Batch(self._folders.beside(frame, body.path), body.path, body.position, line=line)
+                del frame  # before the next text is parsed
 
     def _check_first_line(self, path: str) -> int:
         """Check that the header is that of the first file, and return the number of the last line before the rows."""
@@ -109,8 +88,8 @@ class CsvSource(FrameSource):
         lines = (b"" if line.startswith(b"#") else line for line in text.data.split(b"\n"))
         return replace(text, data=b"\n".join(lines))
 
-    def _parse(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
-        """Return the fields of a block, of which the features ``words`` are known to hold other than numbers.
+    def _parse(self, text: TextBlock) -> pd.DataFrame:
+        """Return the fields of a block.
 
         Bytes are looked for one at a time before several are, which takes as long as the rest of the reading.
         """
@@ -119,7 +98,7 @@ class CsvSource(FrameSource):
         if self._begins_too_wide(text):
             raise self._explain(text, ValueError("too many fields"))
         try:
-            frame = self._read(text, words)
+            frame = self._read(text, self._words())
         except (ValueError, pd.errors.ParserError) as error:
             raise self._explain(text, error) from error
         odd = b"\r" in text.data and text.data.count(b"\r") != text.data.count(b"\r\n")

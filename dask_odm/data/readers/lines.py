@@ -12,8 +12,9 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from io import BytesIO
-from itertools import islice
+from functools import partial
+from io import BufferedReader, BytesIO
+from itertools import chain, islice
 from typing import IO, Any
 
 from dask.utils import format_bytes
@@ -40,7 +41,7 @@ def _zstd(file: Any) -> Any:
         import pyarrow
     except ImportError as error:
         raise _PackedError("zstd-compressed text needs pyarrow; pip install pyarrow, or unpack it: unzstd.") from error
-    return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
+    return BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"))
 
 
 def _zipped(file: Any) -> Any:
@@ -147,33 +148,6 @@ def _opened(path: str) -> IO[bytes]:
     return open_buffered(path.file if isinstance(path, PipedText) else path)
 
 
-class _Pipe:
-    """A stream of which the beginning can be looked at before it is read."""
-
-    closed = False  # pyarrow asks
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._head = b""
-        self._read = 0
-
-    def read(self, size: int = -1) -> bytes:
-        head = self._head if size < 0 else self._head[:size]
-        self._head = self._head[len(head) :]
-        data: bytes = head if len(head) == size else head + self._stream.read(size - len(head) if size >= 0 else -1)
-        self._read += len(data)
-        return data
-
-    def look(self, enough: Callable[[bytes], bool]) -> bytes:
-        """Return so much of the beginning that it is enough, or all. It stays to be read."""
-        while not enough(self._head) and (data := self._stream.read(max(1 << 12, len(self._head)))):
-            self._head += data
-        return self._head
-
-    def tell(self) -> int:
-        return self._read
-
-
 def file_size(path: str) -> int:
     """Return the size of a file in bytes; raise InputError if it is missing, a folder or empty."""
     with _explained(path):
@@ -229,8 +203,8 @@ def _unpacked(file: Any, head: bytes, opened: ExitStack) -> Any:
     """Return the stream of text of a file that begins with ``head``; ``opened`` will close it."""
     for _, magic, unpack in COMPRESSIONS.values():
         if head.startswith(magic):
-            text = _Pipe(opened.enter_context(unpack(file)))
-            return _TarMember(text) if _is_tar(text.look(lambda begun: len(begun) >= _LOOK)) else text
+            text = opened.enter_context(unpack(file))
+            return _TarMember(text) if _is_tar(text.peek(_LOOK)) else text
     if head.startswith(_UNKNOWN):
         raise _PackedError("unpack it first; only .gz, .bz2, .xz, .zst, .zip and .tar are read as they are.")
     return _TarMember(file) if _is_tar(head) else file
@@ -261,13 +235,18 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
     rest = bytearray()
     unpacked = 0
     with open_text(path) as (text, file):
-        stream = _Pipe(text)
-        head = stream.look(lambda text: b"\n" in text or len(text) >= _FIRST_LINE)
-        ends_in_cr = b"\n" not in head and b"\r" in head[:-1]
-        while data := stream.read(max(block_bytes, len(MARK))):
+        step = max(block_bytes, len(MARK))
+        head = text.read(max(step, _FIRST_LINE))
+        opening = head[:_FIRST_LINE]
+        ends_in_cr = b"\n" not in opening and b"\r" in opening[:-1]
+        begun = iter([head[i : i + step] for i in range(0, len(head), step)])
+        del head, opening  # so that they are not held while the rest is read
+        for data in chain(begun, iter(partial(text.read, step), b"")):
             if not allow_large:
                 _check_unpacked(path, unpacked + len(data), file.tell())
-            data = data if unpacked else _without_mark(path, data)
+            if not unpacked and data.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise InputError(f"{path}: UTF-16 text; save it as UTF-8.")
+            data = data if unpacked else data.removeprefix(MARK)
             data = data.replace(b"\r", b"\n") if ends_in_cr else data
             unpacked += max(1, len(data))
             cut = data.rfind(b"\n") + 1
@@ -337,9 +316,3 @@ def first_bytes(path: str) -> bytes:
     """Return the first bytes of a file."""
     with _explained(path), _opened(path) as file:
         return file.read(8)
-
-
-def _without_mark(path: str, data: bytes) -> bytes:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{path}: UTF-16 text; save it as UTF-8.")
-    return data.removeprefix(MARK)

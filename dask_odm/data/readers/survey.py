@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ import pandas as pd
 from dask_odm.data.readers.column_values import UnfitError, kind_in, mapped, moment_in, read_as, word_in
 from dask_odm.data.readers.lines import number_in
 from dask_odm.data.readers.sources import RoundedNumbers, joined, narrow, not_finite, shown
-from dask_odm.data.store.column_recipe import CYCLES, DAY, LEFT_OUT, Column, ColumnRecipe
+from dask_odm.data.store.column_recipe import CYCLES, LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
@@ -35,7 +35,7 @@ ID_ROWS = 50  # the fewest rows of which that can be said
 TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
-COUNTED = 128  # columns of which medians are found at a time, in 64 MB
+MEDIAN_VALUES = 1 << 23  # values of all columns, evenly spaced, of which medians are found, in 64 MB
 
 _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -175,14 +175,11 @@ class Survey:
         function beside it makes features of such values, which it may change. Raises InputError if no column is left,
         or one differs in nearly every row and must not be left out.
         """
-        facts = [_Facts(column, where, dtype) for column in self.columns]
+        most = max(1 << 7, MEDIAN_VALUES // len(self.columns))
+        facts = [_Facts(column, where, dtype, most) for column in self.columns]
         for values in blocks():
             for fact, held in zip(facts, values.T, strict=True):
                 fact.add(held)
-        filled = [fact.gaps < fact.rows and fact.kind != "words" for fact in facts]  # gaps to come, too, by medians
-        wanted = {j: fact.scale for j, fact in enumerate(facts) if filled[j]}
-        for j, median in zip(wanted, _medians(blocks, wanted), strict=True):
-            facts[j].median = median
         columns = tuple(fact.settled(self._max_levels) for fact in facts)
         self._say(where, columns)
         if all(column.kind in LEFT_OUT for column in columns):
@@ -219,25 +216,20 @@ def _encoded(recipe: ColumnRecipe, tables: Sequence[Array | None], values: Array
 class _Facts:
     """Facts of the values of one column in the training rows."""
 
-    def __init__(self, survey: _ColumnSurvey, where: str, dtype: str | None) -> None:
+    def __init__(self, survey: _ColumnSurvey, where: str, dtype: str | None, most: int) -> None:
         self.survey = survey
         self.rounded = RoundedNumbers()
         self.kind = survey.kind
         self._where = where
         self._dtype = dtype or "float64"  # of the features
         self.rows = self.gaps = 0
-        self.median = 0.0
         self.table: Array | None = None  # the value of each listed word, and of those beyond the list
-        self._least, self._most = np.inf, -np.inf
+        self._least, self._largest = np.inf, -np.inf
         self._turns: dict[str, tuple[float, float]] = {}
         self._counts = np.zeros(len(survey.words) + 1, np.int64)  # the last one is of words beyond the list
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        """Origin and unit of medians in float32, for which seconds of a date are too many, and 1e39 too large."""
-        largest = max(abs(self._least), abs(self._most))
-        unit = DAY if self.kind == "date" else max(1.0, largest / 2.0**126) if largest < np.inf else 1.0
-        return float(self._least) if self.rounded.lost else 0.0, unit
+        self._most = most  # values that are kept for the median
+        self._step = 1  # of each so many values, one is kept
+        self._kept: list[Array] = []
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
@@ -251,9 +243,14 @@ class _Facts:
             self._counts += np.bincount(known.astype(np.intp) % len(self._counts), minlength=len(self._counts))
             return
         self._span(known)
+        before = self.rows - self.gaps - len(known)
+        self._kept.append(known[-before % self._step :: self._step].copy())
+        while sum(map(len, self._kept)) > self._most:
+            self._kept = [np.concatenate(self._kept)[::2].copy()]
+            self._step *= 2
 
     def _span(self, known: Array) -> None:
-        self._least, self._most = min(self._least, known.min()), max(self._most, known.max())
+        self._least, self._largest = min(self._least, known.min()), max(self._largest, known.max())
         if self.kind in ("number", "span"):
             self.rounded.note(known[:, None], narrow(known[:, None], "float32"))
         if self.kind == "date":
@@ -268,15 +265,16 @@ class _Facts:
         if self.gaps == self.rows:
             return plain
         if self.kind != "words":
-            return self._of_values(plain)
+            known = np.sort(np.concatenate(self._kept))
+            return self._of_values(plain, known[(len(known) - 1) // 2])
         words = list(self.survey.words)
         read = self._read_list(words)
         return self._of_levels(plain, words, max_levels) if read is None else self._of_list(plain, *read)
 
-    def _of_values(self, plain: Column) -> Column:
+    def _of_values(self, plain: Column, median: float) -> Column:
         return replace(
-            plain, kind=str(self.kind), gaps=self.gaps, tells_gaps=self.gaps > GAP_SHARE * self.rows, fill=self.median,
-            least=float(self._least), most=float(self._most),
+            plain, kind=str(self.kind), gaps=self.gaps, tells_gaps=self.gaps > GAP_SHARE * self.rows,
+            fill=float(median), least=float(self._least), most=float(self._largest),
             cycles=tuple(cycle for cycle, (least, most) in self._turns.items() if most > least),
             zoned=self.kind == "date" and self.survey.zoned,
         )  # fmt: skip
@@ -334,10 +332,9 @@ class _Facts:
         there = there[np.argsort(self.table[there], kind="stable")]
         known = self.table[there]
         self._span(known)
-        middle = known[_ranked(self._counts[there])[0]]
-        origin, unit = self.scale
-        self.median = origin + float(np.float32((middle - origin) / unit)) * unit
-        return self._of_values(replace(plain, gap_words=gap_words))
+        upto = np.cumsum(self._counts[there])
+        median = known[np.searchsorted(upto, (upto[-1] - 1) // 2, side="right")]
+        return self._of_values(replace(plain, gap_words=gap_words), median)
 
     def _of_levels(self, plain: Column, words: list[str], max_levels: int) -> Column:
         """Settle a column of words: the most frequent are levels, equally frequent ones by name."""
@@ -355,52 +352,3 @@ class _Facts:
         more = len(ranked) - len(kept) + int(self._counts[-1] > 0)
         levels = tuple(words[i] for i in kept)
         return replace(plain, kind="words", tells_gaps=self.gaps > 0, levels=levels, more_levels=more)
-
-
-def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, tuple[float, float]]) -> Iterator[float]:
-    """Yield the lower median of some columns, in float32 of their origins and units; the same for blocks of any size.
-
-    One pass counts the upper halves of their bits, and one the lower halves of those whose upper half is the median's.
-    """
-    wanted = list(columns.items())
-    for first in range(0, len(wanted), COUNTED):
-        some = wanted[first : first + COUNTED]
-        upper = [_ranked(counts) for counts in _counted(blocks, some)]
-        lower = _counted(blocks, some, [half for half, _ in upper])
-        for (_, (origin, unit)), (half, rank), counts in zip(some, upper, lower, strict=True):
-            bits = np.array([(half - 0x8000) << 16 | _ranked(counts, rank)[0]], np.int32)
-            yield origin + float(_in_order(bits).view(np.float32)[0]) * unit
-
-
-def _counted(
-    blocks: Callable[[], Iterable[Array]],
-    columns: Sequence[tuple[int, tuple[float, float]]],
-    halves: Sequence[int] | None = None,
-) -> Array:
-    """Count the upper halves of the bits of each column's values, or the lower ones below these, (columns, 65536)."""
-    counts = np.zeros((len(columns), 1 << 16), np.int64)
-    for values in blocks():
-        for k, (j, (origin, unit)) in enumerate(columns):
-            with np.errstate(over="ignore"):
-                held = values[:, j] if origin == 0.0 and unit == 1.0 else (values[:, j] - origin) / unit
-                rounded = held.astype(np.float32)
-            known = rounded == rounded
-            bits = _in_order((rounded if known.all() else rounded[known]).view(np.int32))
-            found = (bits >> 16) + 0x8000
-            if halves is not None:
-                found = bits[found == halves[k]] & 0xFFFF
-            counts[k] += np.bincount(found, minlength=1 << 16)
-    return counts
-
-
-def _in_order(bits: Array) -> Array:
-    """Return bits of float32 as integers in the order of the numbers, or the other way round."""
-    return bits ^ (bits >> 31 & 0x7FFFFFFF)
-
-
-def _ranked(counts: Array, rank: int | None = None) -> tuple[int, int]:
-    """Return the place that has a rank, by default that of the lower median, and its rank among its equals."""
-    total = np.cumsum(counts)
-    rank = int(total[-1] - 1) // 2 if rank is None else rank
-    place = int(np.searchsorted(total, rank, side="right"))
-    return place, rank - int(total[place] - counts[place])
