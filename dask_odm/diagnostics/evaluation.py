@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator
 
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets, listed
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.pipelines import Steps, labelled_rows, last_step
+from dask_odm.diagnostics.pipelines import labelled_rows, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, coverage_facts, range_facts
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
@@ -60,11 +59,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
     InputError
         Anything else; no labels, or none of the model's; rows with another number of features.
     """
-    in_memory = isinstance(store, tuple) and len(store) == 2
-    # of anything else, such as a model of yours that predicts stores, no more is asked than is used
-    is_yours = hasattr(model, "decision_function") and not isinstance(model, BaseEstimator)
-    steps, model = (Steps(), model) if is_yours and not in_memory else last_step(model, "evaluate")
-    if in_memory:
+    steps, model = last_step(model, "evaluate")
+    if isinstance(store, tuple) and len(store) == 2:
         resolved = resolve(*store, needs_labels=False) if steps else model._resolve(*store)
         if resolved.y is None:
             raise InputError("evaluate needs labels or targets, but y is None.")
@@ -99,7 +95,7 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     values = 2 * 8 * store.chunk_rows * len(classes)  # as they are computed, and in the dtype of the rows
     what = f"The decision values of {store.chunk_rows:,} rows, a chunk, for {len(classes):,} classes"
     advice = "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows)."
-    Cluster.current(getattr(model, "memory_limit", None)).require(values, 1, what, advice)
+    Cluster.current(model.memory_limit).require(values, 1, what, advice)
     require_common(labels, classes, store.name)
     table = np.array([*codes_of(labels, classes), -1])
     unknown = np.flatnonzero(table[:-1] < 0)
@@ -107,7 +103,7 @@ def _of_classes(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     table[unknown] = len(classes) + np.arange(len(unknown))
     # the band of one class is about scores, from which an offset was taken
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
-    lacking = getattr(getattr(model, "_model", None), "lacking", ())  # classes that had no row, which no link knows
+    lacking = model._model.lacking  # classes that had no row, which no link knows
     found = Evaluation(
         classes, None if theta is None else float(theta), strangers, margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),

@@ -4,7 +4,6 @@ import csv
 import errno
 import os
 
-import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, precision_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -25,40 +25,25 @@ from dask_odm.diagnostics.evaluation import Evaluation, blocks, evaluate
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import Progress, listen
+from dask_odm.learning.training.recipe import Schema
+from dask_odm.models.linear_model import LinearModel
 from small_problems import blobs
 from small_stores import store_of
 
 ROWS = 100
 
 
-class FirstFeature:
+def of_features(weights: np.ndarray, *classes: object) -> ODMClassifier:
+    """A model whose scores are features times weights, and whose log-odds are its scores."""
+    model = ODMClassifier("linear", theta=0.25)
+    link = {"probability_link_": np.array([[-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]])}
+    model._take(Schema(3, classes=np.array(classes)), LinearModel(weights, np.zeros(len(weights))), link)
+    return model
+
+
+def first_feature(*classes: object) -> ODMClassifier:
     """A model whose score is the first feature."""
-
-    theta = 0.25
-
-    def __init__(self, *classes: object) -> None:
-        self.classes_ = np.array(classes)
-
-    def decision_function(self, path: str) -> da.Array:
-        return open_store(path)["X"].data[:, 0]
-
-    def predict(self, path: str) -> da.Array:
-        return self.decision_function(path).map_blocks(
-            lambda scores: self.classes_[(scores > 0).astype(int)], dtype=self.classes_.dtype
-        )
-
-    def predict_proba(self, path: str) -> da.Array:
-        found = 1.0 / (1.0 + np.exp(-self.decision_function(path).astype(np.float64)))
-        return da.stack([1.0 - found, found], axis=1).rechunk({1: 2})
-
-
-class EveryFeature(FirstFeature):
-    """A model of three classes, whose scores are the features; it has no band."""
-
-    theta = None
-
-    def decision_function(self, path: str) -> da.Array:
-        return open_store(path)["X"].data
+    return of_features(np.eye(1, 3), *classes)
 
 
 def rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -77,7 +62,7 @@ def test_what_is_counted(tmp_path, weighted):
     X, codes, weight = rows()
     codes[codes == 2] = -1
     store = write(tmp_path / "a.zarr", codes, weight if weighted else None, ("no", "yes"))
-    found = evaluate(FirstFeature("no", "yes"), store, keep_margins=True)
+    found = evaluate(first_feature("no", "yes"), store, keep_margins=True)
     known, predicted = codes >= 0, (X[:, 0] > 0).astype(int)
     facts = found.facts()
     np.testing.assert_array_equal(found.confusion, confusion_matrix(codes[known], predicted[known]))
@@ -103,7 +88,7 @@ def test_what_is_counted(tmp_path, weighted):
 def test_labels_are_matched_by_value_and_others_are_wrong(tmp_path):
     X, codes, _ = rows()
     store = write(tmp_path / "a.zarr", codes, None, (1, -1, 7))
-    found = evaluate(FirstFeature(-1.0, 1.0), store)
+    found = evaluate(first_feature(-1.0, 1.0), store)
     labels, predicted = np.array([1, -1, 7])[codes], np.where(X[:, 0] > 0, 1, -1)
     facts = found.facts()
     assert found.accuracy == accuracy_score(labels, predicted)
@@ -126,7 +111,8 @@ def test_of_many_unknown_labels_a_few_are_shown():
 def test_a_score_a_class(tmp_path):
     X, codes, _ = rows()
     store = write(tmp_path / "a.zarr", codes)
-    model = EveryFeature("no", "yes", "maybe")
+    model = of_features(np.eye(3), "no", "yes", "maybe")
+    model.theta = None
     found = evaluate(model, store, keep_margins=True)
     np.testing.assert_array_equal(found.confusion, confusion_matrix(codes, X.argmax(axis=1)))
     others = [max(value for j, value in enumerate(row) if j != code) for row, code in zip(X, codes, strict=True)]
@@ -144,13 +130,13 @@ def test_without_labels_there_is_nothing_to_compare(tmp_path):
     for number, codes in enumerate((None, np.full(ROWS, -1))):
         store = write(tmp_path / f"{number}.zarr", codes)
         with pytest.raises(InputError, match="has no labels to compare with"):
-            evaluate(FirstFeature("no", "yes"), store)
+            evaluate(first_feature("no", "yes"), store)
     with pytest.raises(InputError, match="holds real targets"):
-        evaluate(FirstFeature("no", "yes"), write(tmp_path / "real.zarr", np.linspace(0, 1, ROWS), classes=None))
+        evaluate(first_feature("no", "yes"), write(tmp_path / "real.zarr", np.linspace(0, 1, ROWS), classes=None))
 
 
 def test_a_store_may_be_named_or_open(tmp_path):
-    model, store = FirstFeature("no", "yes"), write(tmp_path / "a.zarr", rows()[1])
+    model, store = first_feature("no", "yes"), write(tmp_path / "a.zarr", rows()[1])
     expected = evaluate(model, store).facts()
     for given in (str(tmp_path / "a.zarr"), tmp_path / "a.zarr", open_store(tmp_path / "a.zarr")):
         assert evaluate(model, given).facts() == expected
@@ -163,14 +149,14 @@ def test_progress_and_order(tmp_path):
     events = []
     store = write(tmp_path / "a.zarr")
     with listen(events.append):
-        found = np.concatenate(list(blocks(store, FirstFeature(0, 1).decision_function(store.path), "p")))
+        found = np.concatenate(list(blocks(store, first_feature(0, 1).decision_function(store.path), "p")))
     np.testing.assert_array_equal(found, rows()[0][:, 0])
     assert (events[0], events[-1]) == (Progress("p", 0, 4), Progress("p", 4, 4))
 
 
 @pytest.mark.parametrize("classes", [("nein", 'ja, "gewiß"'), (-1, 1), (0.5, 1.5), (False, True)])
 def test_labels_as_csv(tmp_path, classes):
-    store, model = write(tmp_path / "a.zarr"), FirstFeature(*classes)
+    store, model = write(tmp_path / "a.zarr"), first_feature(*classes)
     assert write_predictions(model, store, tmp_path / "p.csv") == ROWS
     title, *lines = csv.reader((tmp_path / "p.csv").read_text("utf-8").splitlines())
     assert title == ["label"]
@@ -179,7 +165,7 @@ def test_labels_as_csv(tmp_path, classes):
 
 def test_scores_as_csv_keep_their_bits(tmp_path):
     store = write(tmp_path / "a.zarr")
-    write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv", what="scores")
+    write_predictions(first_feature(0, 1), store, tmp_path / "p.csv", what="scores")
     title, *lines = (tmp_path / "p.csv").read_text().splitlines()
     assert title == "score"
     np.testing.assert_array_equal(np.array(lines, dtype=np.float32), rows()[0][:, 0], strict=True)
@@ -187,7 +173,7 @@ def test_scores_as_csv_keep_their_bits(tmp_path):
 
 def test_predictions_as_zarr(tmp_path, monkeypatch):
     monkeypatch.setattr("dask_odm.data.store.records.STORE_CHUNK_BYTES", 40)  # blocks and chunks end at different rows
-    store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b")
+    store, model = write(tmp_path / "a.zarr"), first_feature("a", "b")
     write_predictions(model, store, tmp_path / "s.zarr", what="scores")
     write_predictions(model, store, tmp_path / "y.zarr")
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "s.zarr", mode="r")["score"][:], rows()[0][:, 0])
@@ -197,7 +183,7 @@ def test_predictions_as_zarr(tmp_path, monkeypatch):
 
 
 def test_probabilities(tmp_path):
-    store, model = write(tmp_path / "a.zarr"), FirstFeature("a", "b, c")
+    store, model = write(tmp_path / "a.zarr"), first_feature("a", "b, c")
     expected = model.predict_proba(store.path).compute()
     write_predictions(model, store, tmp_path / "p.csv", what="probabilities")
     title, *lines = csv.reader((tmp_path / "p.csv").read_text().splitlines())
@@ -245,14 +231,14 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match=r"cannot write '.*p\.csv': No space left"):
-        write_predictions(FirstFeature(0, 1), store, tmp_path / "p.csv")
+        write_predictions(first_feature(0, 1), store, tmp_path / "p.csv")
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 def test_labels_of_another_kind_are_no_accuracy_of_zero(tmp_path):
     store = write(tmp_path / "a.zarr", rows()[1])
     with pytest.raises(InputError, match="none of the labels of store"):
-        evaluate(FirstFeature(-1, 1), store)
+        evaluate(first_feature(-1, 1), store)
 
 
 def test_many_classes_take_no_table_of_all(tmp_path):
@@ -273,8 +259,7 @@ def test_many_classes_take_no_table_of_all(tmp_path):
 
 
 def test_decision_values_of_a_chunk_must_fit(tmp_path):
-    model = FirstFeature(*range(20_000))
-    model.memory_limit = "10MB"
+    model = of_features(np.zeros((20_000, 3)), *range(20_000)).set_params(memory_limit="10MB")
     with pytest.raises(MemoryLimitError, match=r"of 33 rows, a chunk, for 20,000 classes needs .* chunks: chunk_rows"):
         evaluate(model, write(tmp_path / "a.zarr", rows()[1]))
 
@@ -326,8 +311,8 @@ def test_rows_are_evaluated_with_gaps_and_labels_as_they_are_scored():
             evaluate(model, (rows, None))
     with pytest.raises(InputError, match=r"in the label, y \(1 row\), .*; fill them in, or leave those rows out\.$"):
         evaluate(model, (words, np.where(np.arange(200) == 3, np.nan, y)))
-    with pytest.raises(InputError, match=r"takes an estimator of dask_odm, .* Got FirstFeature"):
-        evaluate(FirstFeature("no", "yes"), (X, y))
+    with pytest.raises(InputError, match=r"takes an estimator of dask_odm, .* Got LinearRegression"):
+        evaluate(LinearRegression().fit(X, y), (X, y))
 
 
 def test_a_pipeline_of_numbers_is_evaluated_and_what_is_not_fitted_is_not(tmp_path):
