@@ -121,8 +121,14 @@ class KernelModel(Model):
                 def add(start: int, tiles: Tiles = tiles, packed: list[SupportTile] = packed) -> None:
                     rows = slice(start, start + step)
                     left = tiles.pack_left(self._widened(scaled_rows(rows)))
-                    for some in packed:
-                        self._add(tiles, left, some, values[:, rows], by_tiles)
+                    for right, machines, coefficients in packed:
+                        if len(values) == 1 and not by_tiles:
+                            self.kernel.products(left, right, Sides(v=coefficients[0], by_row=values[0, rows]))
+                            continue
+                        tile = tiles.tile_packed(left, right)
+                        if by_tiles and not np.isfinite(tile).all():  # a zero coefficient times infinity is NaN too
+                            values[:, rows] = np.nan
+                        values[machines, rows] += coefficients @ tile.T
 
                 run_threads(add, range(0, n, step), threads, "predict")
         return values
@@ -217,17 +223,6 @@ class KernelModel(Model):
             return self.scaling(block.astype(dtype, copy=False))
 
         return scale
-
-    def _add(self, tiles: Tiles, left: Any, some: SupportTile, values: Array, by_tiles: bool) -> None:
-        """Add the share of some support rows to ``values`` (machines, rows), a view."""
-        right, machines, coefficients = some
-        if len(self.intercept) == 1 and not by_tiles:
-            self.kernel.products(left, right, Sides(v=coefficients[0], by_row=values[0]))
-            return
-        tile = tiles.tile_packed(left, right)
-        if by_tiles and not np.isfinite(tile).all():  # a zero coefficient times infinity is NaN too
-            values[:] = np.nan
-        values[machines] += coefficients @ tile.T
 
     def _support_blocks(self, dtype: np.dtype[Any], *, sparse: bool) -> Iterator[tuple[Tiles, list[SupportTile]]]:
         """Yield bounded parts of the support rows: the object that computes their tiles, and the packed tiles."""
