@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.dealing import DealtFile, count_groups, count_kept, deal, forget_dealt, join
+from dask_odm.data.rows.dealing import count_groups, count_kept, deal, forget_dealt, join
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.data.rows.stored import PIECE_BYTES, StoredPartitions, column_of, sample_chunk
@@ -183,13 +183,9 @@ def deal_run(
     store: Store, targets: Targets, partitions: StoredPartitions, folder: str,
     assign: Callable[[Array, Array], tuple[Array, Array]], chunks: range, number: int,
 ) -> Array:  # fmt: skip
-    """Deal the chunks of run ``number`` to a file, one by one, and return the entries of each piece."""
+    """Deal the chunks of run ``number``, one by one, and return the entries of each piece."""
     before = map_array(os.path.join(folder, EARLIER))[number].astype(np.int64)  # a copy, to which chunks add their rows
-    total: Any = 0
-    with DealtFile.new(partitions, folder, chunks) as dealt:
-        for c in while_wanted(chunks):
-            total = total + deal(dealt, store, targets, partitions, folder, assign, c, before)
-    return np.asarray(total)
+    return deal(store, targets, partitions, folder, assign, chunks, while_wanted(chunks), before)
 
 
 def scaling_path(folder: str) -> str:

@@ -1,23 +1,23 @@
 """The shuffle that puts rows in the order of their partitions on disk, in bounded memory.
 
 It takes the assignment of rows to partitions as a function. First, `count_groups` (or `count_kept` if there is only one
-group) counts the rows of every chunk. Then tasks deal the rows of a run of chunks into a file of its own
-(`DealtFile`), in segments, one for each chunk and piece that is to be. At last, tasks join the segments of a piece
-(`join`): each opens one file of every run, however many chunks there are. All of them are idempotent, no two write the
-same file, and files appear whole.
+group) counts the rows of every chunk. Then tasks `deal` the rows of a run of chunks into a file of its own, in
+segments, one for each chunk and piece that is to be. At last, tasks `join` the segments of a piece: each opens one file
+of every run, however many chunks there are. All of them are idempotent, no two write the same file, and files appear
+whole.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import IO, Any
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.sparse import vstack
 
-from dask_odm.data.rows.stored import COLUMNS, StoredPartitions
+from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import appearing, load_array, make_folders, open_whole, save_array
 from dask_odm.data.storage.staging import remove_folder
@@ -26,7 +26,6 @@ from dask_odm.errors import StoreError
 from dask_odm.typing import Array
 
 _DEALT = "dealt"  # folder of the files of runs
-_NAMES = ("place", *COLUMNS)  # columns of a segment
 
 
 def count_groups(
@@ -49,58 +48,46 @@ def _groups_path(folder: str, chunk: int) -> str:
     return os.path.join(folder, f"groups-{chunk}.npy")
 
 
-class DealtFile:
-    """File of the rows of a run of chunks, in segments.
-
-    It begins with two tables, int64 (pieces + 1, chunks): where segments start, and how many rows were dealt before
-    each. A segment ends where that of the next piece starts.
-    """
-
-    def __init__(self, file: IO[bytes], chunks: range, pieces: int) -> None:
-        self._file = file
-        self._chunks = chunks
-        self._starts = np.empty((pieces + 1, len(chunks), 2), np.int64)
-        file.seek(self._starts.nbytes)
-
-    @classmethod
-    @contextmanager
-    def new(cls, partitions: StoredPartitions, folder: str, chunks: range) -> Iterator[DealtFile]:
-        """Yield the file of a run in which `deal` writes its chunks. It appears when all are written."""
-        with appearing(make_folders(folder, _dealt(chunks))) as file:
-            dealt = cls(file, chunks, len(partitions.counts) * partitions.chunks_each)
-            yield dealt
-            file.seek(0)
-            file.write(dealt._starts.tobytes())
-
-    def append(self, chunk: int, rows: Array, segments: Iterable[bytes]) -> None:
-        """Write the segments of a chunk, one for every piece, of which some are empty.
-
-        ``rows`` are the numbers of the first row of each, and of all.
-        """
-        starts = self._starts[:, self._chunks.index(chunk)]
-        starts[:, 1] = rows
-        starts[0, 0] = self._file.tell()
-        for i, segment in enumerate(segments, 1):
-            self._file.write(segment)
-            starts[i, 0] = starts[i - 1, 0] + len(segment)
-
-
 def deal(
-    dealt: DealtFile,
-    store: Store,
-    targets: Targets,
-    partitions: StoredPartitions,
-    folder: str,
-    assign: Callable[[Array, Array], tuple[Array, Array]],
-    chunk: int,
-    before: Array,
-) -> Array:
-    """Append the rows of a chunk to a file in segments, one for each piece, and return the entries of each.
+    store: Store, targets: Targets, partitions: StoredPartitions, folder: str,
+    assign: Callable[[Array, Array], tuple[Array, Array]], run: range, chunks: Iterable[int], before: Array,
+) -> Array:  # fmt: skip
+    """Write the rows of a ``run`` of chunks to a file, in segments, and return the entries of every piece.
 
-    ``assign(groups, before)`` returns partition and place of each row, given the rows' groups and how many rows of each
-    group earlier chunks have; those of this chunk are added. With a single group, `count_groups` need not have run.
+    ``chunks`` yields the numbers of the run. ``assign(groups, before)`` returns partition and place of each row, given
+    the rows' groups and how many rows of each group earlier chunks have; those of the run are added. With a single
+    group, `count_groups` need not have run.
+
+    The file begins with two tables, int64 (pieces + 1, chunks): where segments start, and how many rows were dealt
+    before each. A segment ends where that of the next piece starts.
     """
-    block = store.read(chunk)
+    starts = np.empty((len(partitions.counts) * partitions.chunks_each + 1, len(run), 2), np.int64)
+    entries = np.zeros(len(starts) - 1 if partitions.is_sparse else 1, np.int64)
+    with appearing(make_folders(folder, _dealt(run))) as file:
+        file.seek(starts.nbytes)
+        at = starts.nbytes
+        for j, chunk in enumerate(chunks):
+            block = store.read(chunk)
+            rows, records, bounds = _in_order(block, targets, partitions, folder, assign, chunk, before)
+            starts[:, j, 1] = bounds
+            for i, (a, b) in enumerate(pairwise(bounds.tolist())):
+                starts[i, j, 0] = at
+                if a < b:
+                    X = block.X[rows[a:b]].astype(partitions.dtype, copy=False)
+                    at += file.write(partitions.packed(X, records[a:b]))
+                    if partitions.is_sparse:
+                        entries[i] += X.nnz
+            starts[-1, j, 0] = at
+        file.seek(0)
+        file.write(starts.tobytes())
+    return entries
+
+
+def _in_order(
+    block: StoreBlock, targets: Targets, partitions: StoredPartitions, folder: str,
+    assign: Callable[[Array, Array], tuple[Array, Array]], chunk: int, before: Array,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Return the rows of a chunk that are kept, in the order of pieces, their records, and the bounds of pieces."""
     keep, y, weight = targets(block)
     groups = load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
     kept = np.flatnonzero(groups >= 0)
@@ -109,48 +96,35 @@ def deal(
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
     order = np.argsort(target, kind="stable")
     rows = kept[order]
-    starts = np.searchsorted(target[order], np.arange(len(partitions.counts) * partitions.chunks_each + 1))
-    found = {
-        "place": place[order] % partitions.chunk_rows,
-        "weight": weight[rows],
-        "row": block.first + rows,
-        "y": y[rows],
-    }
-    columns = [found[name].astype(partitions.type_of(name), copy=False) for name in _NAMES]
-    X = block.X[rows].astype(partitions.dtype, copy=False) if partitions.is_sparse else None
-
-    def segments() -> Iterator[bytes]:
-        for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-            if a == b:
-                yield b""
-                continue
-            own = block.X[rows[a:b]].astype(partitions.dtype, copy=False) if X is None else X[a:b]
-            yield partitions.packed(own, [column[a:b] for column in columns])
-
-    dealt.append(chunk, starts, segments())
-    return np.zeros(1, np.int64) if X is None else np.diff(X.indptr[starts]).astype(np.int64)
+    records = np.empty(len(rows), partitions.record_type(placed=True))
+    records["place"] = place[order] % partitions.chunk_rows
+    records["weight"] = weight[rows]
+    records["row"] = block.first + rows
+    records["y"] = y[rows]
+    bounds = np.searchsorted(target[order], np.arange(len(partitions.counts) * partitions.chunks_each + 1))
+    return rows, records, bounds
 
 
 def join(partitions: StoredPartitions, folder: str, runs: Sequence[range], i: int, count: int) -> None:
     """Write piece ``i``, of ``count`` rows, from its segments in all ``runs``. Raises StoreError if rows were lost."""
     parts = [part for chunks in runs for part in _segments(partitions, folder, chunks, i)]
-    if sum(len(columns["y"]) for _, columns in parts) != count:
+    if sum(len(records) for _, records in parts) != count:
         raise StoreError(
             f"scratch folder '{partitions.path}': rows of piece {i} were lost while workers wrote them. Choose a "
             "folder (Dask's temporary-directory) on a file system that shows every worker what the others write, "
             "without a cache between."
         )
-    order = np.argsort(np.concatenate([columns["place"] for _, columns in parts]), kind="stable")
+    records: Any = np.concatenate([records for _, records in parts])
+    order = np.argsort(records["place"], kind="stable")
     held = [X for X, _ in parts]
     X = (vstack(held, format="csr") if partitions.is_sparse else np.concatenate(held))[order]
-    columns = [np.concatenate([each[name] for _, each in parts])[order] for name in COLUMNS]
+    kind = partitions.record_type()
+    records = records[order][list(kind.names or ())].astype(kind)
     with appearing(make_folders(partitions.path, partitions.piece_key(i))) as file:
-        file.write(partitions.packed(X, columns))
+        file.write(partitions.packed(X, records))
 
 
-def _segments(
-    partitions: StoredPartitions, folder: str, chunks: range, i: int
-) -> Iterator[tuple[Any, dict[str, Array]]]:
+def _segments(partitions: StoredPartitions, folder: str, chunks: range, i: int) -> Iterator[tuple[Any, Array]]:
     """Yield the segments of piece ``i`` in the order of those chunks of a run that have any of its rows."""
     n = len(chunks)
     with open_whole(os.path.join(folder, _dealt(chunks))) as file:
@@ -165,7 +139,7 @@ def _segments(
                 file.seek(start)
                 data = np.empty(stop - start, np.uint8)
                 file.readinto(data.data)
-                yield partitions.unpacked(data, last - first, _NAMES, what)
+                yield partitions.unpacked(data, last - first, partitions.record_type(placed=True), what)
 
 
 def forget_dealt(folder: str) -> None:

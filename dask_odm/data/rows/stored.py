@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,12 +29,11 @@ from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.typing import Array
 
 PIECE_BYTES = 4 << 20  # fewer than a store's chunk has: solvers read panels that begin and end within pieces
-COLUMNS = ("weight", "row", "y")  # beside X in a piece, in this order
 
 
 def sealed(arrays: Iterable[Array]) -> bytes:
     """Return arrays as bytes that end in a checksum, and fill whole lines of the cache."""
-    data = b"".join(np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)
+    data = b"".join(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays)
     data += bytes(_sealed_nbytes(len(data)) - CHECKSUM_BYTES - len(data))
     return data + crc32c(data).to_bytes(CHECKSUM_BYTES, "little")
 
@@ -48,8 +47,8 @@ def _sealed_nbytes(nbytes: int) -> int:
 class StoredPartitions:
     """Partitions in a scratch folder, in pieces that belong to one partition each.
 
-    A piece is a file of ``chunk_rows`` rows, the last one of a partition of fewer: first their weights, numbers and y,
-    then the rows. ``dtype`` is float32 or float64. ``counts`` are the rows of each partition. ``y_type`` is int8
+    A piece is a file of ``chunk_rows`` rows, the last one of a partition of fewer: first their `record_type`, then the
+    rows. ``dtype`` is float32 or float64. ``counts`` are the rows of each partition. ``y_type`` is int8
     for two classes, int32 for more codes and float64 for real values. Sparse rows have at most ``most_entries`` entries
     a piece, which are known once rows were dealt; it is None for dense ones.
     """
@@ -89,7 +88,7 @@ class StoredPartitions:
     def piece_nbytes(self) -> int:
         """Bytes of the largest piece."""
         rows = self.chunk_rows
-        return self._columns_nbytes(rows, COLUMNS) + self._rows_nbytes(rows, self.most_entries or 0)
+        return _sealed_nbytes(rows * self.record_type().itemsize) + self._rows_nbytes(rows, self.most_entries or 0)
 
     @property
     def reading_bytes(self) -> int:
@@ -106,19 +105,19 @@ class StoredPartitions:
         """Return the file of piece ``i`` below the folder."""
         return f"pieces/{i}"
 
-    def type_of(self, name: str) -> str:
-        """Return the type of a column: ``y``, ``weight``, ``row``, or the ``place`` of a row in its piece."""
-        return {"y": self.y_type, "weight": "float64"}.get(name, "int64")
+    def record_type(self, *, placed: bool = False) -> np.dtype[Any]:
+        """Return the type of what is known of a row: weight, number, y, and if ``placed`` its place in its piece."""
+        return np.dtype([("weight", "f8"), ("row", "i8"), ("y", self.y_type), *[("place", "i8")] * placed])
 
-    def packed(self, X: Any, columns: Iterable[Array]) -> bytes:
-        """Return rows and their columns as the bytes of a piece."""
+    def packed(self, X: Any, records: Array) -> bytes:
+        """Return rows and what is known of them as the bytes of a piece."""
         rows = (X.indptr.astype(np.int64), X.data, X.indices.astype(np.int32)) if self.is_sparse else (X,)
-        return sealed(columns) + sealed(rows)
+        return sealed([records]) + sealed(rows)
 
-    def unpacked(self, data: Array, count: int, names: Sequence[str], what: str) -> tuple[Any, dict[str, Array]]:
-        """Return ``count`` rows and their columns as views of what `packed` made; StoreError if that is damaged."""
-        cut = self._columns_nbytes(count, names)
-        return self._rows(data[cut:], count, what), self._columns(data[:cut], count, names, what)
+    def unpacked(self, data: Array, count: int, kind: np.dtype[Any], what: str) -> tuple[Any, Array]:
+        """Return ``count`` rows and their records as views of what `packed` made; StoreError if that is damaged."""
+        cut = _sealed_nbytes(count * kind.itemsize)
+        return self._rows(data[cut:], count, what), self._records(data[:cut], count, kind, what)
 
     def damage(self, what: str) -> StoreError:
         """Return an error that says that ``what`` is damaged."""
@@ -126,21 +125,22 @@ class StoredPartitions:
             f"scratch folder '{self.path}': {what} is damaged. Choose a sound disk (temporary-directory)."
         )
 
-    def columns(self, first: int, last: int) -> dict[str, Array]:
-        """Return ``y``, ``weight`` and ``row`` of partitions ``first:last``."""
-        found: list[dict[str, Array]] = [{name: np.empty(0, self.type_of(name)) for name in COLUMNS}]
+    def records(self, first: int, last: int) -> Array:
+        """Return the records of partitions ``first:last``, of `record_type`."""
+        kind = self.record_type()
+        found = [np.empty(0, kind)]
         for i, count in self.pieces(first, last):
             with open_whole(os.path.join(self.path, self.piece_key(i))) as file:
-                data = np.frombuffer(file.read(self._columns_nbytes(count, COLUMNS)), np.uint8)
-            found.append(self._columns(data, count, COLUMNS, f"piece {i}"))
-        return {name: np.concatenate([each[name] for each in found]) for name in COLUMNS}
+                data = np.frombuffer(file.read(_sealed_nbytes(count * kind.itemsize)), np.uint8)
+            found.append(self._records(data, count, kind, f"piece {i}"))
+        return np.concatenate(found)
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
-        found = self.columns(first, last)
-        return found["y"].astype(np.float64), found["weight"]
+        found = self.records(first, last)
+        return found["y"].astype(np.float64), found["weight"].copy()
 
     def row_numbers(self, first: int, last: int) -> Array:
-        return self.columns(first, last)["row"]
+        return self.records(first, last)["row"].copy()
 
     def reader(
         self, k: int, scaling: Scaling | StoredScaling | None
@@ -159,12 +159,12 @@ class StoredPartitions:
                 size = os.fstat(file.fileno()).st_size
                 data = buffer[:size] if size <= len(buffer) else room_for(size)
                 file.readinto(data.data)
-            X, columns = self.unpacked(data, count, COLUMNS, f"piece {i}")
+            X, records = self.unpacked(data, count, self.record_type(), f"piece {i}")
             if scaling is not None and scaled is not None:
                 X = scaling(X, scaled[: len(X)])
             elif scaling is not None:
                 X.data[:] = scaling.entries(X)
-            return X, columns["y"].astype(np.float64), columns["weight"]
+            return X, records["y"].astype(np.float64), records["weight"].copy()
 
         return read
 
@@ -185,29 +185,26 @@ class StoredPartitions:
         for i, _ in self.pieces(k, k + 1):
             os.remove(os.path.join(self.path, self.piece_key(i)))
 
-    def _columns_nbytes(self, rows: int, names: Sequence[str]) -> int:
-        return _sealed_nbytes(rows * sum(np.dtype(self.type_of(name)).itemsize for name in names))
-
     def _rows_nbytes(self, rows: int, entries: int) -> int:
         dense = rows * self.features * self.dtype.itemsize
         return _sealed_nbytes(8 * (rows + 1) + (self.dtype.itemsize + 4) * entries if self.is_sparse else dense)
 
-    def _columns(self, data: Array, count: int, names: Sequence[str], what: str) -> dict[str, Array]:
-        self._require_sound(data, self._columns_nbytes(count, names), what)
-        types = [self.type_of(name) for name in names]
-        return dict(zip(names, _arrays(data, types, [count] * len(names)), strict=True))
+    def _records(self, data: Array, count: int, kind: np.dtype[Any], what: str) -> Array:
+        self._require_sound(data, _sealed_nbytes(count * kind.itemsize), what)
+        return data[: count * kind.itemsize].view(kind)
 
     def _rows(self, data: Array, count: int, what: str) -> Any:
         if not self.is_sparse:
             self._require_sound(data, self._rows_nbytes(count, 0), what)
-            (values,) = _arrays(data, [self.dtype], [count * self.features])
-            return values.reshape(count, self.features)
+            return data[: count * self.features * self.dtype.itemsize].view(self.dtype).reshape(count, self.features)
         self._require_sound(data, max(len(data), self._rows_nbytes(count, 0)), what)
-        (bounds,) = _arrays(data, ["int64"], [count + 1])
+        bounds = data[: 8 * (count + 1)].view(np.int64)
         entries = int(bounds[-1])
         if len(data) != self._rows_nbytes(count, entries):
             raise self.damage(what)
-        values, columns = _arrays(data[bounds.nbytes :], [self.dtype, "int32"], [entries, entries])
+        cut = bounds.nbytes + entries * self.dtype.itemsize
+        values = data[bounds.nbytes : cut].view(self.dtype)
+        columns = data[cut : cut + 4 * entries].view(np.int32)
         X = csr_array((count, self.features), dtype=self.dtype)
         # given to its constructor, they would be copied, and widened to the type of the bounds
         X.data, X.indices, X.indptr = values, columns, bounds.astype(np.int32)
@@ -219,17 +216,6 @@ class StoredPartitions:
         end = data[-CHECKSUM_BYTES:].tobytes()
         if len(data) != size or crc32c(data[:-CHECKSUM_BYTES]) != int.from_bytes(end, "little"):
             raise self.damage(what)
-
-
-def _arrays(data: Array, types: Sequence[str | np.dtype[Any]], counts: Sequence[int]) -> list[Array]:
-    """Return consecutive arrays as views of ``data``."""
-    found = []
-    at = 0
-    for dtype, count in zip(types, counts, strict=True):
-        stop = at + count * np.dtype(dtype).itemsize
-        found.append(data[at:stop].view(dtype))
-        at = stop
-    return found
 
 
 Partitions = MemoryPartitions | StoredPartitions
