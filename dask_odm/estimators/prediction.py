@@ -170,7 +170,7 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, own: Model
     if isinstance(source, Store):
         runs = chunk_runs(source, outputs, Cluster.present().slots, FEW_TASKS)
         sizes = tuple(source.chunk_slice(run[-1]).stop - source.chunk_slice(run[0]).start for run in runs)
-        name = f"predict-{tokenize(source.token, token, len(runs))}"
+        name = f"predict-{tokenize(source, token, len(runs))}"
         if isinstance(model, ModelFile) or len(runs) * model.nbytes <= SENT_BYTES:
             tasks: list[Any] = [(values_of_chunks, model, source, run) for run in runs]
             return _array(name, tasks, sizes, columns, own.value_type(source.dtype))

@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import xarray as xr
+from dask.base import tokenize
 from scipy.sparse import csr_array
 
 from dask_odm.data.store.lazy_blocks import read_block_array
@@ -90,7 +91,7 @@ def _lazy(store: Store, name: str, dtype: np.dtype[Any]) -> da.Array:
     rows = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
     columns = {"X": store.features, "y": store.targets}.get(name, 0)
     chunks = (rows, (columns,)) if columns else (rows,)
-    label = f"dask_odm-{name}-{store.token}"
+    label = f"dask_odm-{name}-{tokenize(store)}"
     zeros = (0,) * (len(chunks) - 1)
     # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
     tasks = {(label, i, *zeros): (read_block_array, store, name, i) for i in range(store.n_chunks)}

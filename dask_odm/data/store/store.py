@@ -6,7 +6,6 @@ module imports neither Dask nor xarray, pandas or scikit-learn, so that workers 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -232,13 +231,6 @@ class Store(SealedFolder):
         arrays = self.layout.of_features()
         found = {name: self.chunk(arrays[f"statistics/{name}"], 0).numbers() for name in STATISTICS}
         return Statistics(**{name: each[list(self.order)] if self.order else each for name, each in found.items()})
-
-    @property
-    def token(self) -> str:
-        """Hash of path and content, for names of tasks."""
-        seen_as = f"\0{self.digest}{self.recoded or ''}{self.order or ''}{'' if self.target is None else self.target}"
-        name = os.fsencode(self.path) + seen_as.encode()  # the path need not be text
-        return hashlib.sha256(name).hexdigest()[:32]
 
     @property
     def label_dtype(self) -> np.dtype[Any]:

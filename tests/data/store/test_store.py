@@ -48,7 +48,6 @@ def test_features_are_read_in_another_order(pristine, tmp_path, form):
     order = [4, 0, 2, 1, 3]
     found = store.of_features(names[j] for j in order)
     assert found.feature_names == tuple(names[j] for j in order)
-    assert found.token != store.token
     assert tokenize(found) != tokenize(store)
     np.testing.assert_array_equal(found.statistics.mean, store.statistics.mean[order])
     buffer = found.buffer()
@@ -75,7 +74,6 @@ def test_rows_of_other_classes_have_no_label(tmp_path):
     np.testing.assert_array_equal(found.read_rows([4, 21, 23]).y, [1, 0, -1])
     np.testing.assert_array_equal(found.class_weights_total(), store.class_weights_total()[[1, 3]])
     assert tokenize(found) != tokenize(store)
-    assert found.token != store.token
     assert store.of_classes(np.arange(4)) is store
 
 
@@ -419,6 +417,6 @@ def test_a_path_need_not_be_text(tmp_path):
     plain = write_store(tmp_path / "a.zarr")
     shutil.copytree(tmp_path / "a.zarr", other := os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.zarr"))
     found = Store.open(other)
-    assert found.token != plain.token
+    assert tokenize(found) != tokenize(plain)
     assert pickle.loads(pickle.dumps(found)) == found
     np.testing.assert_array_equal(found.read(0).X, plain.read(0).X)
