@@ -151,19 +151,16 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
 
 
 def _gram(features: FeatureMap, block: Any) -> Array:
-    """Return ``Φ Φᵀ``, constant feature included; sparse rows stay sparse, with the shift subtracted afterwards."""
-    if not issparse(block):
-        exact = np.asarray(block, dtype=np.float64)
+    """Return ``Φ Φᵀ``, constant feature included; sparse rows, which are scaled, are shifted in the products."""
+    exact = block.astype(np.float64, copy=False)
+    scaling = features.scaling
+    if scaling is None or not issparse(block):
         return np.asarray(exact @ exact.T) + features.bias
-    exact = block.astype(np.float64)
-    if features.scaling is None:
-        return np.asarray((exact @ exact.T).toarray()) + features.bias
-    factor = features.scaling.factor
-    shift = features.scaling.shift
-    scaled = exact.multiply(factor[None, :]).tocsr()
-    along = scaled @ (shift * factor)
+    shift = scaling.shift * scaling.factor
+    scaled = exact.multiply(scaling.factor[None, :]).tocsr()
+    along = scaled @ shift
     products = np.asarray((scaled @ scaled.T).toarray())
-    return products - along[:, None] - along[None, :] + float((shift * factor) @ (shift * factor)) + features.bias
+    return products - along[:, None] - along[None, :] + float(shift @ shift) + features.bias
 
 
 @dataclass(frozen=True, eq=False)
