@@ -10,8 +10,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.methods.linear.routes import FewRows, _gram
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("sparse", "scaled"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_products_are_those_of_the_features(sparse, scaled, bias):
     rng = np.random.default_rng(0)
