@@ -138,10 +138,7 @@ def _learn(
 
 
 def _drawn_seed(learner: Any) -> int | None:
-    """Give a learner without a seed one, and return it; None if it has one, or needs none.
-
-    The model then keeps it as its parameter, so that the fit can be repeated.
-    """
+    """Give a learner that lacks a seed one, for the fit to be repeated, and return it; None if it does not need one."""
     if learner.get_params(deep=False).get("random_state", 0) is not None:
         return None
     seed = randbelow(1_000_000)
@@ -166,10 +163,7 @@ def _unknown(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _groups(path: str | None, blocks: str | None, source: tuple[Any, ...], learner: Any) -> Any:
-    """Return the group of each row, from a NumPy file or by ``blocks`` of places.
-
-    Raises InputError if the file has none, rows have no places, or the learner takes none.
-    """
+    """Return the group of each row, from a NumPy file or by ``blocks`` of places."""
     import numpy as np
 
     if "groups" not in signature(learner.fit).parameters:

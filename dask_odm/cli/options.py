@@ -114,10 +114,7 @@ def _option(name: str, form: Mapping[str, Any], default: Any, text: str) -> clic
 
 
 def form_of(owner: type[Any], name: str) -> dict[str, Any] | None:
-    """Return how the values of a parameter's option are read and named, as arguments of `click.Option`.
-
-    The parameter's constraints tell. Returns None if a shell cannot give a value.
-    """
+    """Return the arguments of `click.Option` that a parameter's constraints tell; None if a shell cannot give it."""
     constraints = owner._parameter_constraints.get(name, [])
     if name == "warm_start":
         return None  # a command has no fit before it
@@ -214,10 +211,7 @@ def parameters_of(
 
 
 def _solver_of(estimator: type[Any], word: Any, given: dict[str, Any]) -> Any:
-    """Return the solver object of a word and its parameters; a list of objects if a parameter has several values.
-
-    Raises click.UsageError for a parameter that the solver does not have.
-    """
+    """Return the solver object of a word and its parameters; a list of objects if a parameter has several values."""
     classes = {each.word: each for each in estimator._solvers}
     for name in given:
         words = _solvers_with(name, estimator._solvers)

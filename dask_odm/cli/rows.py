@@ -92,10 +92,7 @@ class RowOptions:
         return write_rows(rows, store, target="classes" if hasattr(model, "classes_") else "real", dtype=dtype)
 
     def like(self, sources: list[str], path: str) -> tuple[Any, dict[str, Any]]:
-        """Return files, and the options of `ingest` that read them as the rows of a store or model at ``path``.
-
-        Raises InputError if it has no recipe.
-        """
+        """Return files, and the options of `ingest` that read them as the rows of a store or model at ``path``."""
         from dask_odm.data.readers.formats import detect_format, find_files
 
         what, known = _learned(path)
@@ -127,10 +124,7 @@ class RowOptions:
     def _columns(
         self, files: Any, reading: dict[str, Any], what: str, schema: Any, wanted: bool
     ) -> tuple[Any, list[str]]:
-        """Return the label column (False for none) and the columns to leave out, among them labels unless ``wanted``.
-
-        The names of what was learned tell, if the file has names, too.
-        """
+        """Return the label column (False for none) and the columns to leave out, with it unless it is ``wanted``."""
         named = False if self.no_label else self.label
         features = list(map(str, schema.inputs))
         known = set(features)
@@ -204,10 +198,7 @@ def judged(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _label_among(columns: list[str], where: str, what: str) -> str:
-    """Return the column with the labels among those that are no features: one with a usual name, else the only one.
-
-    ``what`` is a model or a store, whose features they are not.
-    """
+    """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
     from dask_odm.data.readers.sources import LABEL_NAMES
 
     found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)

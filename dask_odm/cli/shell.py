@@ -137,10 +137,7 @@ def _logged(words: Callable[[str], str]) -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """End the interrupted process without waiting for threads that solve a partition.
-
-    Everything was cleaned up and closed before.
-    """
+    """End the interrupted process, which has cleaned up, without waiting for threads that solve a partition."""
     sys.stdout.flush()
     os._exit(128 + signal.SIGINT)
 
@@ -152,10 +149,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress_shown() -> Iterator[Callable[[], float]]:
-    """Draw progress bars on stderr, or a line a minute if it is no terminal.
-
-    Yields a function that returns the seconds since the start.
-    """
+    """Draw progress bars on stderr, or a line a minute; yield a function that returns the seconds since the start."""
     from dask_odm.progress import ProgressBars, is_watched, one_a_minute
 
     started = time.perf_counter()

@@ -87,10 +87,7 @@ def _fits() -> list[Fit]:
 
 def _fit(model: Any, dtype: Any = np.float64, *, rows: int = 60, features: int = 5, sparse: bool = False,
          classes: int = 2, share: float = 1.0, stored: bool = False) -> Fit:  # fmt: skip
-    """Return a small fit with a prediction.
-
-    ``share`` of the features are not zero; with ``stored`` the rows are read from a store.
-    """
+    """Return a small fit with a prediction, of rows of which a ``share`` of the features are not zero."""
 
     def run() -> None:
         rng = np.random.default_rng(0)

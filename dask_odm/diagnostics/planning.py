@@ -114,10 +114,7 @@ def measured_machine() -> Machine:
 
 
 def measured_costs(solver: str, features: int, *, real: bool = False) -> Costs:
-    """Return the costs of a solver of `NUMBERS`, from fits of made-up rows here, in seconds of the processor.
-
-    They are those of two classes, or of ``real`` targets.
-    """
+    """Return the costs of a solver of `NUMBERS`, from fits of made-up rows here, in seconds of the processor."""
     numbers, most = NUMBERS[solver]
     many = max(2000, min(most, numbers // features))
     with tempfile.TemporaryDirectory() as folder, dask.config.set({"dask_odm.read-into-memory": 0}):
@@ -130,10 +127,7 @@ def measured_costs(solver: str, features: int, *, real: bool = False) -> Costs:
 
 
 def _fitted(solver: str, rows: int, features: int, folder: str, real: bool = False) -> tuple[float, int, float]:
-    """Fit ``rows`` made-up rows; return seconds of the processor, support rows, and passes.
-
-    Real targets are whether a row is of the first one's class.
-    """
+    """Fit ``rows`` made-up rows; return seconds of the processor, support rows, and passes."""
     path = os.path.join(folder, f"{rows}.zarr")
     if solver == "newton":
         made: Any = make_overlapping(rows, features, accuracy=0.8)

@@ -231,10 +231,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return reduce(add, computed(counts)[0])
 
     def _count_store(self, store: Store) -> tuple[float, float]:
-        """Return the weight of the rows of a store that are predicted right, and of all with a label.
-
-        They are counted by threads of this process or by a client's workers.
-        """
+        """Return the weight of the rows of a store that are predicted right, and of all with a label."""
         check_features(self, store)
         store.require_classes("score")
         classes = listed(self.classes_)

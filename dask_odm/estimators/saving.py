@@ -139,10 +139,7 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
 
 
 def _classes(estimator: Any, schema: dict[str, Any], outputs: int, *, several: bool) -> Array | None:
-    """Return the labels of a model's ``outputs``; raise ValueError unless they are a classifier's.
-
-    A row may have ``several`` of them.
-    """
+    """Return the labels of a model, of which a row may have ``several``; raise ValueError unless they can be such."""
     if estimator._targets.name != "classes":
         if "classes" in schema:
             raise ValueError("it has classes, and is no classifier")

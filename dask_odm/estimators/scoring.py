@@ -140,10 +140,7 @@ class NumberScoring:
 
 
 def _scores(scorers: Mapping[str, Scorer], known: Any, y: Array, weight: Array, needs: str) -> Array:
-    """Return all scores of the answers ``known`` of rows; the error of one that is not finite says what it ``needs``.
-
-    Raises InputError if a scorer cannot score them.
-    """
+    """Return all scores of the answers ``known`` of rows; the error about one that is not finite has ``needs``."""
     found = []
     equal = bool(len(weight)) and bool((weight == weight[0]).all())  # some scorers take no weights
     more = {} if equal else {"sample_weight": weight}

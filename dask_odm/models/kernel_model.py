@@ -134,10 +134,7 @@ class KernelModel(Model):
         return values
 
     def _rows_at_a_time(self, n: int) -> int:
-        """Return how many of ``n`` rows a thread takes at a time: equal parts, an even number of them.
-
-        The number of threads does not change it, and so changes no bit.
-        """
+        """Return how many of ``n`` rows a thread takes at a time, whatever the number of threads: equal parts."""
         entries = n * (self.support.shape[0] + self.features)
         parts = min(-(-n // PREDICTED_ROWS), entries // PREDICTED_ENTRIES)
         return max(1, min(most_rows(self.features), -(-n // (parts + parts % 2 if parts > 1 else 1))))

@@ -263,12 +263,8 @@ class _Trials(SampleTrials):
         return self._of_classes and solver_word(self._fit.first.solver) == "cells"
 
     def goes_on(self, setting: Setting) -> bool:
-        """Whether a last stage is worth its time.
-
-        With many more rows than the sample, it is if their leave-one-out error is available. Cells were tried as they
-        are.
-        """
-        if self._in_cells:
+        """Whether a last stage is worth its time: of many rows, if their leave-one-out error is available."""
+        if self._in_cells:  # which were tried as they are
             return False
         if not self._many:
             return super().goes_on(setting)
@@ -276,13 +272,10 @@ class _Trials(SampleTrials):
         return possible and self._chosen(setting)[0].solver in LEAVE_OUT
 
     def _on_all(self, setting: Setting) -> Array:
-        """Return the scores (q,) on all rows.
-
-        With landmarks, fewer of them, a larger gap and no certificate suffice to compare settings.
-        """
+        """Return the scores (q,) on all rows."""
         choice, fit = self._chosen(setting, loo=True)
         fit = replace(fit, whole_rows=True)
-        if choice.solver == "landmark":
+        if choice.solver == "landmark":  # fewer, a larger gap and no certificate suffice to compare settings
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
             fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
@@ -368,10 +361,7 @@ class _Trials(SampleTrials):
         return replace(kernel, metric=stretches.get(setting.scale)) if stretches else kernel
 
     def metrics_of_cells(self, setting: Setting, history: Sequence[Record]) -> dict[str | None, Stretch | None]:
-        """Return the metric of cells for each scaling, learned with the best setting over landmarks.
-
-        Landmarks follow RBF, by which it is learned for every kernel, with RBF's best of the last stage.
-        """
+        """Return the metric of cells for each scaling, learned with RBF's best setting over landmarks."""
         last = max(record["stage"] for record in history)
         of_rbf = [each for each in history if each["stage"] == last and each["kernel"] == RBF.name]
         if setting.kernel != RBF.name and of_rbf:
@@ -399,10 +389,7 @@ class _Trials(SampleTrials):
         return self._family.train(replace(choice, why=why) if why else choice, self._given, fit)
 
     def _chosen(self, setting: Setting, *, loo: bool = False) -> tuple[Choice[ODMFit], ODMFit]:
-        """Return the solver of all rows with a setting of the search, and its settings.
-
-        With ``loo``, rows or groups are left out, though the last fit may not do so.
-        """
+        """Return the solver of all rows with a setting, and its settings, with rows left out if ``loo`` says so."""
         own = {name: value for name, value in self.parameters(setting).items() if name not in View._fields}
         estimator = self._fit.estimator(setting.view, **own)
         fit = estimator._settings(replace(self._fit.run, checkpoint=None, resume=False))
@@ -417,8 +404,7 @@ def _results_of(
 ) -> dict[str, Any]:
     """Return ``cv_results_`` as scikit-learn's halving searches have it, for ``params`` of each trial.
 
-    ``iter`` is the stage.
-    Several scores have their ``names`` in place of "score". Its rank is by the score that decides.
+    Several scores have their ``names`` in place of "score", whose rank is by the score that decides.
     """
     history = state.history
     stages = np.array([record["stage"] for record in history])
