@@ -80,16 +80,11 @@ def _cut_off(path: str) -> OSError:
     return OSError(errno.EIO, "the file is cut off", path)
 
 
-def load_array(path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """Return the array of numbers in a ``.npy`` file, read into ``out`` if that is given.
-
-    Raises OSError if the file is cut off, and ValueError if ``out`` is not C-contiguous, or differs in shape or type.
-    """
+def load_array(path: str) -> npt.NDArray[Any]:
+    """Return the array of numbers in a ``.npy`` file; raise OSError if it is cut off."""
     with open_whole(path) as file:
         shape, fortran, dtype = _whole_header(file, path)
-        found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype) if out is None else out
-        if out is not None and (out.flags.c_contiguous, out.shape, out.dtype, fortran) != (True, shape, dtype, False):
-            raise ValueError(f"{path} has {dtype} of shape {shape}, not {out.dtype} of shape {out.shape}")
+        found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype)
         if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
             raise _cut_off(path)
     return found.T if fortran else found

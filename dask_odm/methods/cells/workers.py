@@ -202,7 +202,7 @@ def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
 
 def read_support(partitions: StoredPartitions, number: int, into: Array) -> None:
     """Read the raw support rows of a bin that was solved."""
-    load_array(_support_path(partitions, number), into)
+    into[:] = load_array(_support_path(partitions, number))
 
 
 def _support_path(partitions: StoredPartitions, number: int) -> str:

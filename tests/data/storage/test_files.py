@@ -180,17 +180,6 @@ def test_arrays_as_numpy_reads_them(values, tmp_path):
         np.testing.assert_array_equal(found, values)
 
 
-def test_an_array_that_is_read_into_a_part_of_another(tmp_path):
-    path = str(tmp_path / "a.npy")
-    np.save(path, X)
-    whole = np.zeros((len(X) + 3, X.shape[1]))
-    files.load_array(path, whole[2:-1])
-    np.testing.assert_array_equal(whole, np.pad(X, ((2, 1), (0, 0))))
-    for other in (whole, whole[2:-1].astype("<f4"), np.zeros(X.shape[::-1]).T):
-        with pytest.raises(ValueError, match="shape"):
-            files.load_array(path, other)
-
-
 def test_files_that_are_no_arrays(tmp_path):
     path = str(tmp_path / "a.npy")
     np.save(path, X)
