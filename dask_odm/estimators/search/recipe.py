@@ -191,7 +191,7 @@ class _Trials(SampleTrials):
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of the estimator for a setting; of kernel, scale and solver those of several."""
-        lam = setting.share * self._data.total_weight
+        lam = setting.share * self.data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
         if not self._of_classes:  # of numbers, both are the user's, and the kernel is always told
             found = {"kernel": setting.kernel, "lam": lam}
@@ -213,22 +213,22 @@ class _Trials(SampleTrials):
         # so small that all rows are landmarks, or a kernel of large γ looks worse than it is
         rows = max(1, most // 4 if stage == COARSE else min(most, TUNING.more_landmarks))
         count = AUTO.trial_cells * (1 if stage == COARSE else min(4, most // rows))
-        sample = sampled(self._data, self._kernel, self._run.seed)
-        cells = chosen_cells(self._data, sample, self._kernel, rows, count)
-        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
+        sample = sampled(self.data, self.kernel, self.run.seed)
+        cells = chosen_cells(self.data, sample, self.kernel, rows, count)
+        return [cell for cell in cells if self.splits.divide(cell.kept)] or super()._samples_of(stage)
 
     @property
     def _all_alike(self) -> TrainingData:
-        return self._data if self._in_cells else super()._all_alike
+        return self.data if self._in_cells else super()._all_alike
 
     def rows(self, stage: int) -> int:
         if stage == LEARNED:
-            return learned_rows(self._data, apart=self._end.solver != "cells")
-        return self._data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
+            return learned_rows(self.data, apart=self._end.solver != "cells")
+        return self.data.labelled_rows if stage == WHOLE and self._many else super().rows(stage)
 
     def work(self, stage: int) -> float:
         if stage == LEARNED:
-            if not self._is_plain or self._data.labelled_rows < MANY or self._many:
+            if not self._is_plain or self.data.labelled_rows < MANY or self._many:
                 return 0.0
             return super().work(FINE)
         if self._in_cells and stage in (COARSE, FINE):  # all rows of a cell are landmarks
@@ -240,7 +240,7 @@ class _Trials(SampleTrials):
         """Work of the last fit; that of cells grows with the rows alone."""
         if not self._in_cells:
             return super().last_work
-        return self.work(FINE) * self._data.labelled_rows / self.rows(FINE)
+        return self.work(FINE) * self.data.labelled_rows / self.rows(FINE)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == LEARNED or (stage == WHOLE and self._many):
@@ -255,7 +255,7 @@ class _Trials(SampleTrials):
     @property
     def _many(self) -> bool:
         """Whether the last stage is of all rows: with two classes and no splits, landmarks disturb the rows' order."""
-        ordered = self._fit.scorers is not None and self._splits.cv is None and len(self._data.class_weights) == 2
+        ordered = self._fit.scorers is not None and self.splits.cv is None and len(self.data.class_weights) == 2
         return super()._many or ordered
 
     @property
@@ -268,7 +268,7 @@ class _Trials(SampleTrials):
             return False
         if not self._many:
             return super().goes_on(setting)
-        possible = self._splits.cv is None and len(self._data.class_weights) == 2
+        possible = self.splits.cv is None and len(self.data.class_weights) == 2
         return possible and self._chosen(setting)[0].solver in LEAVE_OUT
 
     def _on_all(self, setting: Setting) -> Array:
@@ -280,16 +280,16 @@ class _Trials(SampleTrials):
             fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
             warnings.simplefilter("ignore")
-            trained = choice.train(self._data, fit)
+            trained = choice.train(self.data, fit)
         left = trained.attributes["loo_decision_function_"]
-        y, weight = self._data.columns()
-        rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
+        y, weight = self.data.columns()
+        rows = slice(None) if self.data.row_numbers[1] is None else self.data.row_numbers[1]
         known = ~np.isnan(left[rows])
         if self._judged_apart(WHOLE):
-            units = np.arange(len(left)) if self._groups is None else self._groups
+            units = np.arange(len(left)) if self.groups is None else self.groups
             known &= ~np.isin(units[rows], self._known_units)
         shares = weight[known] if weight.size else np.ones(known.sum())
-        found = self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
+        found = self.score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
         found[self.decides] = found[0]  # chance moves accuracy little by so many rows, so that it decides (cod-rna)
         return found
 
@@ -313,8 +313,8 @@ class _Trials(SampleTrials):
     def _right(self, setting: Setting) -> tuple[Array, Array]:
         choice, fit = self._suited(setting)
         if self._end.solver == "cells":
-            return right_of(self._end, self._data, fit)
-        return right_of(choice, self._data, fit, self._known_units if self._judged_apart(LEARNED) else np.empty(0))
+            return right_of(self._end, self.data, fit)
+        return right_of(choice, self.data, fit, self._known_units if self._judged_apart(LEARNED) else np.empty(0))
 
     def last_solver(self, setting: Setting, score: float) -> str:
         """Return the solver of all rows whose trials go on from a setting, "cells" or "exact"; "" if none does.
@@ -326,19 +326,19 @@ class _Trials(SampleTrials):
         self._start = setting
         self._end, fit = self._suited(setting)
         if self._end.solver == "landmark" and self._of_classes:
-            self._end, _ = choose_by_trials(self._end, self._data, fit)
-        told = self._data.labelled_rows >= MANY and score < 1.0 - TUNING.few_errors
+            self._end, _ = choose_by_trials(self._end, self.data, fit)
+        told = self.data.labelled_rows >= MANY and score < 1.0 - TUNING.few_errors
         return self._end.solver if self._end.solver in ("cells", "exact" if told else "") else ""
 
     def _suited(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
         choice, fit = self._chosen(setting)
-        fit = in_pairs(self._data, fit)
-        return ODM.suited(choice, self._data, fit), fit
+        fit = in_pairs(self.data, fit)
+        return ODM.suited(choice, self.data, fit), fit
 
     @property
     def _is_plain(self) -> bool:
         """Whether "auto" learns, by accuracy or R² of single rows."""
-        given = self._fit.cv, self._fit.scorers, self._groups
+        given = self._fit.cv, self._fit.scorers, self.groups
         return self._fit.first.solver == "auto" and all(each is None for each in given)
 
     def narrow_cells(self, setting: Setting, score: float, *, clearly: bool = False) -> str:
@@ -353,7 +353,7 @@ class _Trials(SampleTrials):
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
         largest = counts.max() / counts.sum()
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
-        return suits_narrow_cells(choice, self._data, fit, found, TUNING.few_errors if clearly else 0.0)
+        return suits_narrow_cells(choice, self.data, fit, found, TUNING.few_errors if clearly else 0.0)
 
     def kernel_of(self, setting: Setting) -> KernelChoice:
         kernel = super().kernel_of(setting)
@@ -368,17 +368,17 @@ class _Trials(SampleTrials):
             setting = Setting.of(max(of_rbf, key=itemgetter("objective")))
         asked = Metric() if self._fit.metric == "auto" else self._fit.metric
         asked = Metric(asked) if isinstance(asked, str) else asked
-        scales = dict.fromkeys(view.scale for view in self._views)
+        scales = dict.fromkeys(view.scale for view in self.views)
         if asked is None:
             return {}
         if asked.values is not None:
-            return dict.fromkeys(scales, Stretch.of(asked.values, self._data.features))
+            return dict.fromkeys(scales, Stretch.of(asked.values, self.data.features))
         band = setting.share, setting.upsilon, setting.theta
         found = {}
         for scale in scales:
-            kernel = replace(self._kernel, kernel=RBF.name, scale=scale, gamma="scale")
+            kernel = replace(self.kernel, kernel=RBF.name, scale=scale, gamma="scale")
             try:
-                found[scale] = learn_metric(self._data, kernel, band, asked, self._run).metric
+                found[scale] = learn_metric(self.data, kernel, band, asked, self.run).metric
             except MemoryLimitError:
                 return {}
         return found
@@ -395,8 +395,8 @@ class _Trials(SampleTrials):
         fit = estimator._settings(replace(self._fit.run, checkpoint=None, resume=False))
         fit = replace(fit, kernel=replace(fit.kernel, metric=self.kernel_of(setting).metric))
         loo = loo or fit.loo
-        fit = replace(fit, loo=loo, groups=self._groups if loo else None)
-        return self._family.choose(fit, self._data.rows, self._data.features), fit
+        fit = replace(fit, loo=loo, groups=self.groups if loo else None)
+        return self._family.choose(fit, self.data.rows, self.data.features), fit
 
 
 def _results_of(
@@ -418,9 +418,9 @@ def _results_of(
     # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
     k, g, s, u, t, n = state.points.T
     for i, name in enumerate(names if len(names) > 1 else ["score"]):
-        scores = state.scores[:, i, : trials.splits]
+        scores = state.scores[:, i, : trials.n_splits]
         means = scores.mean(axis=1)
-        deciding = state.scores[:, i or trials.decides, : trials.splits].mean(axis=1)
+        deciding = state.scores[:, i or trials.decides, : trials.n_splits].mean(axis=1)
         ranks = np.empty(len(means), dtype=np.int32)
         ranks[np.lexsort((t, u, k, g, s, n, -deciding, -stages))] = np.arange(1, len(means) + 1)
         found |= {

@@ -58,7 +58,7 @@ class Search:
     """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
     Of the scores of ``trials``, that of number ``decides`` is compared, and the first told, by their means over the
-    first ``splits``. The last stage tries the best setting of each view of the fine stage, since a rough kernel needs
+    first ``n_splits``. The last stage tries the best setting of each view of the fine stage, since a rough kernel needs
     more rows and landmarks than a smooth one, and then larger γ as long as they are better.
 
     Views with a metric follow those without in the ``axes``, if there are any of these.
@@ -277,14 +277,14 @@ class Search:
         self.forecast.add(stage, len(new), clock.seconds)
         each = clock.seconds / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
-            score = float(np.mean(scores[0, : self.trials.splits]))
+            score = float(np.mean(scores[0, : self.trials.n_splits]))
             record = clock.record(len(self._trials), 1.0 - score, score, 0.0, seconds=each, stage=stage)
             self._add(scores, point, record | setting._asdict())
         self.on_state(self._state())
 
     def _add(self, scores: Array, point: SearchPoint, record: Record) -> None:
         self._trials.append((scores, point, record))
-        self._found[record["stage"], point] = float(np.mean(scores[self.trials.decides, : self.trials.splits]))
+        self._found[record["stage"], point] = float(np.mean(scores[self.trials.decides, : self.trials.n_splits]))
 
     def _best(self, stage: int, view: int | None = None) -> SearchPoint:
         """Return the best point of a stage; among equals that of the fewest landmarks, then least λ, then least γ."""

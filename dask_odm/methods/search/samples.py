@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,40 +38,28 @@ from dask_odm.methods.search.trials import (
 from dask_odm.typing import Array
 
 
+@dataclass(eq=False)
 class SampleTrials:
     """The trials of settings on samples of the rows; the features of the last kernel are kept."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        kernel: KernelChoice,
-        run: FitRun,
-        splits: Splits,
-        views: Sequence[View],
-        most: int = TUNING.more_landmarks,
-        score: Score = accuracy,
-        groups: Array | None = None,
-        metric: Any = None,
-        learn: Callable[..., Any] | None = None,
-    ) -> None:
-        self._data = data
-        self._kernel = kernel
-        self._run = run
-        self._splits = splits
-        self._most = most  # landmarks of a trial
-        self._score = score
-        self._groups = groups  # that are left out instead of rows, (n,) of all rows that were given
-        self._views = views
-        self._metric = metric  # a `Metric`, how those of views are learned but for its kind
-        self._learn = learn  # `learn_metric`, given since tasks load this module without scikit-learn
-        self._learned: dict[View, Any] = {}
-        self._samples: dict[int, list[MemoryData]] = {}
-        self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
+    data: TrainingData
+    kernel: KernelChoice
+    run: FitRun
+    splits: Splits
+    views: Sequence[View]
+    most: int = TUNING.more_landmarks  # landmarks of a trial
+    score: Score = accuracy
+    groups: Array | None = None  # that are left out instead of rows, (n,) of all rows that were given
+    metric: Any = None  # a `Metric`, how those of views are learned but for its kind
+    learn: Callable[..., Any] | None = None  # `learn_metric`, given since tasks load this module without scikit-learn
+    _learned: dict[View, Any] = field(init=False, default_factory=dict)
+    _samples: dict[int, list[MemoryData]] = field(init=False, default_factory=dict)
+    _last: tuple[tuple[Any, ...], list[TrialRows]] | None = field(init=False, default=None)
 
     @property
-    def splits(self) -> int:
+    def n_splits(self) -> int:
         """Number of splits."""
-        return self._splits.count
+        return self.splits.count
 
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""
@@ -85,24 +73,24 @@ class SampleTrials:
 
     def _samples_of(self, stage: int) -> list[MemoryData]:
         few = 2 if self._has_machines else 1
-        return [self._data.sample(TUNING.rows[stage] // few, self._run.seed)]
+        return [self.data.sample(TUNING.rows[stage] // few, self.run.seed)]
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         """Return the scores (m, q, splits) of settings on the rows of a stage, those of all samples together.
 
         Of one split, the scores of its parts, (m, q, parts), follow behind those of all its rows.
         """
-        folds = Splits(TUNING.folds, self._run.seed) if stage == JUDGED else self._splits
+        folds = Splits(TUNING.folds, self.run.seed) if stage == JUDGED else self.splits
         values = [(each.share, each.upsilon, each.theta) for each in settings]
         found = [rows.left_out(values, folds) for rows in self._seen(stage, settings[0])]
         together: Any = [[part for parts in found for part in parts]] if stage == JUDGED else zip(*found, strict=True)
         splits = [LeftOut.joined(parts) for parts in together]
         if self._judged_apart(stage):
             splits = [split.without(self._known_units) for split in splits]
-        scores = np.stack([split.scores(self._score) for split in splits], axis=-1)
+        scores = np.stack([split.scores(self.score) for split in splits], axis=-1)
         if len(splits) > 1:
             return scores
-        return np.concatenate([scores, splits[0].scores_of_parts(self._score, self._run.seed)], axis=-1)
+        return np.concatenate([scores, splits[0].scores_of_parts(self.score, self.run.seed)], axis=-1)
 
     def nested_score(self, state: SearchState) -> float:
         """Return the score of rows by settings that were chosen by the scores of other rows.
@@ -112,7 +100,7 @@ class SampleTrials:
         """
         stages = [record["stage"] for record in state.history]
         last = [i for i, stage in enumerate(stages) if stage == (JUDGED if JUDGED in stages else FINE)]
-        table = state.scores[last, :, 1 if self._splits.count == 1 else 0 :]
+        table = state.scores[last, :, 1 if self.splits.count == 1 else 0 :]
         table = table[..., ~np.isnan(table).any(axis=(0, 1))]
         count = table.shape[-1]
         if count < 2:
@@ -139,25 +127,25 @@ class SampleTrials:
         return None if found.metric is None else (found.loss, found.gamma)
 
     def _of_rounds(self, setting: Setting, start: float | None) -> Any:
-        assert self._learn is not None
-        kernel = replace(self._kernel, kernel=setting.kernel, scale=setting.scale, gamma="scale")
+        assert self.learn is not None
+        kernel = replace(self.kernel, kernel=setting.kernel, scale=setting.scale, gamma="scale")
         band = setting.share, setting.upsilon, setting.theta
-        metric = type(self._metric)(setting.metric, rounds=self._metric.rounds, rows=self._metric.rows)
+        metric = type(self.metric)(setting.metric, rounds=self.metric.rounds, rows=self.metric.rows)
         rows, known = self._rows_of_metric
         if known.all() or not known.any():
             raise InputError("metric: one half of the groups learns it and the other judges it; give more groups.")
         count = TUNING.landmarks[COARSE if self._has_machines else FINE]
-        found = self._learn(rows, kernel, band, metric, self._run, held=~known, start=start, count=count)
+        found = self.learn(rows, kernel, band, metric, self.run, held=~known, start=start, count=count)
         self._learned[setting.view] = found
         return found
 
     def kernel_of(self, setting: Setting) -> KernelChoice:
         """Return the kernel of a setting, with the metric of its view, which is learned first if the user named it."""
-        kernel = replace(self._kernel, kernel=setting.kernel, scale=setting.scale, gamma=setting.gamma)
+        kernel = replace(self.kernel, kernel=setting.kernel, scale=setting.scale, gamma=setting.gamma)
         if setting.metric is None:
             return kernel
-        if self._metric.values is not None:
-            return replace(kernel, metric=Stretch.of(self._metric.values, self._data.features))
+        if self.metric.values is not None:
+            return replace(kernel, metric=Stretch.of(self.metric.values, self.data.features))
         if setting.view not in self._learned:
             first = setting._replace(share=AUTO_LAM, upsilon=TUNING.first_upsilon, theta=TUNING.first_theta)
             self._of_rounds(first, None)
@@ -166,10 +154,10 @@ class SampleTrials:
     @cached_property
     def _rows_of_metric(self) -> tuple[MemoryData, Array]:
         """The sample of a metric, and the mask of the half that it learns from; what judges it has no row of these."""
-        rows = self._all_alike.sample(self._metric.rows, self._run.seed)
+        rows = self._all_alike.sample(self.metric.rows, self.run.seed)
         # by their places, so that rows of weight zero beside them change nothing
-        units = np.arange(rows.rows) if self._groups is None else self._units_of(rows)
-        parts = Splits(0.5, self._run.seed + 1).parts(units, 0)
+        units = np.arange(rows.rows) if self.groups is None else self._units_of(rows)
+        parts = Splits(0.5, self.run.seed + 1).parts(units, 0)
         assert parts is not None
         return rows, parts[0]
 
@@ -186,18 +174,18 @@ class SampleTrials:
 
     def _units_of(self, rows: MemoryData) -> Array:
         """Return the numbers of what is left out at a time, rows or groups, of all that were given."""
-        return rows.kept if self._groups is None else self._groups[rows.kept]
+        return rows.kept if self.groups is None else self.groups[rows.kept]
 
     def seen_by(self, setting: Setting, *, told: bool = False) -> dict[str, Any]:
         """Return the parameters of an estimator that has a setting's view: those in which views differ, or all told."""
         view = setting.view._asdict()
         found = {
             name: value for name, value in view.items()
-            if told or len({getattr(each, name) for each in self._views}) > 1
+            if told or len({getattr(each, name) for each in self.views}) > 1
         }  # fmt: skip
         found.pop("metric", None)
         if setting.metric is not None and (learned := self.kernel_of(setting).metric) is not None:
-            found["metric"] = type(self._metric)(setting.metric, values=learned.values.tolist())
+            found["metric"] = type(self.metric)(setting.metric, values=learned.values.tolist())
         return found
 
     def of_metric(self, setting: Setting) -> dict[str, Any]:
@@ -217,7 +205,7 @@ class SampleTrials:
         if stage == JUDGED:
             return TUNING.folds * self.work(FINE) if self.judges else 0.0
         if stage == WHOLE and self._many and not self._has_machines:
-            return self.work_of(self._data.labelled_rows, many)
+            return self.work_of(self.data.labelled_rows, many)
         if stage == WHOLE:
             goes_on = not self.judges and not self._many and self._has_room
             return self.work_of(self.rows(FINE), TUNING.more_landmarks) if goes_on else 0.0
@@ -226,11 +214,11 @@ class SampleTrials:
     @property
     def last_work(self) -> float:
         """Work of the last fit."""
-        return self.work_of(self._data.labelled_rows, TUNING.more_landmarks)
+        return self.work_of(self.data.labelled_rows, TUNING.more_landmarks)
 
     def work_of(self, rows: int, landmarks: int) -> float:
         """Return the work of so many rows and landmarks: kernel values, and a matrix of each machine."""
-        machines = len(self._data.class_weights) if self._has_machines else 1
+        machines = len(self.data.class_weights) if self._has_machines else 1
         count = min(landmarks, rows)
         return float(rows * count * (count + TUNING.landmarks[FINE]) * machines)
 
@@ -240,9 +228,9 @@ class SampleTrials:
         if self._last is None or self._last[0] != key:
             choice = self.kernel_of(setting)
             count = self._count(stage, setting)
-            own: dict[str, Any] = {"leaves_one": self._splits.cv is None, "groups": self._groups}
+            own: dict[str, Any] = {"leaves_one": self.splits.cv is None, "groups": self.groups}
             samples = self.samples(min(stage, FINE))
-            self._last = key, [trial_rows(each, choice, count, self._run, **own) for each in samples]
+            self._last = key, [trial_rows(each, choice, count, self.run, **own) for each in samples]
         return self._last[1]
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -252,51 +240,51 @@ class SampleTrials:
         # of fewer rows, folds take as long with more landmarks
         judged = int(TUNING.landmarks[FINE] * np.sqrt(TUNING.folded / max(1, self._work)))
         counts = (*TUNING.landmarks[:WHOLE], TUNING.more_landmarks, min(judged, TUNING.more_landmarks))
-        return min(counts[stage], setting.n_landmarks or self._most)
+        return min(counts[stage], setting.n_landmarks or self.most)
 
     @property
     def decides(self) -> int:
         """Number of the score that settings are compared by."""
-        return int(self._score is accuracy)
+        return int(self.score is accuracy)
 
     @property
     def holds_back(self) -> bool:
         """Whether smaller λ are tried first where more landmarks lower a score, as they let it learn by heart."""
-        return self._of_classes and self._score is not accuracy
+        return self._of_classes and self.score is not accuracy
 
     @property
     def judges(self) -> bool:
         """Whether folds judge the best settings: of rows that are left out one by one, if they are few."""
-        if self._splits.cv is not None or not self._of_classes:  # left-out numbers do not fool
+        if self.splits.cv is not None or not self._of_classes:  # left-out numbers do not fool
             return False
-        if self._data.labelled_rows > TUNING.rows[FINE] or self._work > TUNING.folded:
+        if self.data.labelled_rows > TUNING.rows[FINE] or self._work > TUNING.folded:
             return False
         units = map(self._units_of, self.samples(FINE))
-        return all(map(Splits(TUNING.folds, self._run.seed).divide, units))  # few groups may all be in one fold
+        return all(map(Splits(TUNING.folds, self.run.seed).divide, units))  # few groups may all be in one fold
 
     def _judged_apart(self, stage: int) -> bool:
         """Whether the settings of a stage are compared by rows that no metric knows."""
-        given = self._metric is not None and self._metric.values is not None
-        return not given and self._views[0 if stage == COARSE else -1].metric is not None
+        given = self.metric is not None and self.metric.values is not None
+        return not given and self.views[0 if stage == COARSE else -1].metric is not None
 
     @property
     def _has_machines(self) -> bool:
         """Whether each class has its machine."""
-        return len(self._data.class_weights) > 2
+        return len(self.data.class_weights) > 2
 
     @property
     def _of_classes(self) -> bool:
-        return len(self._data.class_weights) > 0
+        return len(self.data.class_weights) > 0
 
     @property
     def _work(self) -> int:
         """Number of rows that all machines of a trial of all rows learn from."""
-        return self._data.labelled_rows * (len(self._data.class_weights) if self._has_machines else 1)
+        return self.data.labelled_rows * (len(self.data.class_weights) if self._has_machines else 1)
 
     @property
     def _many(self) -> bool:
         """Whether all rows are many more than the larger sample."""
-        return self._data.labelled_rows > TUNING.many * TUNING.rows[FINE]
+        return self.data.labelled_rows > TUNING.many * TUNING.rows[FINE]
 
     @property
     def _has_room(self) -> bool:
@@ -304,5 +292,5 @@ class SampleTrials:
         sample, *cells = self.samples(FINE)
         if cells or self._has_machines:  # more machines by more landmarks take longer than all other stages
             return False
-        count = min(TUNING.more_landmarks, self._most, sample.rows)
+        count = min(TUNING.more_landmarks, self.most, sample.rows)
         return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
