@@ -52,16 +52,13 @@ class Verdict:
 def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
     """Test whether the hulls overlap. Returns the verdict, and a lower bound of half the squared distance.
 
-    The bound is 0 unless the hulls were proved disjoint. The problem's `memory` is left as it was.
+    The bound is 0 unless the hulls were proved disjoint.
     """
     verdict = judge(problem)
     if verdict.overlap is not False:
         return verdict, 0.0
-    memory = problem.memory
     w = verdict.direction
-    lower = lower_bound(w, problem.vertex(w).least(w))
-    problem.memory = memory
-    return verdict, lower
+    return verdict, lower_bound(w, problem.vertex(w).least(w))
 
 
 def lower_bound(w: Array, least: float) -> float:

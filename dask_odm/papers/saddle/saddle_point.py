@@ -55,7 +55,7 @@ class SaddleState:
 
     ``w`` (D,) is for rows of largest norm 1. ``shift`` (2,) are summands that normalise the clients' log e of either
     class. ``now`` and ``before`` (2, B) are Σ e x over the next block, for e now and a step ago. ``points`` (2, D) are
-    the nearest so far, ``upper`` and ``lower`` the best bounds, ``memory`` is that of the hulls.
+    the nearest so far, ``upper`` and ``lower`` the best bounds, ``sent`` is that of the hulls.
 
     ``share`` is δ, the share of the gap that the entropy's term may leave, and ``gamma`` γ. For steps in all
     coordinates L is at most ``coupling`` · ``caution``. The first coupling exceeds that of any rows of norm 1. The
@@ -71,7 +71,7 @@ class SaddleState:
     now: Array
     before: Array
     points: Array
-    memory: Array
+    sent: Array
     history: list[Record]
     passes: int = 0
     sweeps: int = 0
@@ -113,7 +113,7 @@ def solve_saddle_point(
         log.take_up(resume.history)
         log.history = list(resume.history)
         hulls.passes_made = resume.passes
-        hulls.memory = resume.memory
+        hulls.sent = resume.sent
     verdict: Verdict | None = None
     gap = relative_gap(state.upper, state.lower)
     while True:
@@ -246,7 +246,7 @@ class _Server:
         gamma = self._gamma or worth
         state = replace(state, lower=lower, share=share, gamma=gamma)
         state = self._steadied(state, upper) if self._fused else state
-        return replace(state, passes=hulls.passes_made, memory=hulls.memory)
+        return replace(state, passes=hulls.passes_made, sent=hulls.sent)
 
     def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
         """Update the coupling and the caution, which together bound L.
