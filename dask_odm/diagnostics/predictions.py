@@ -96,9 +96,14 @@ def write_predictions(
                 pd.DataFrame(values, columns=titles).to_csv(file, header=i == 0, index=False, lineterminator="\n")
     else:
         name = _NAMES.get(what, "y") if named or what != "sets" else "interval"
-        rows = {name: _stream(model, store, lazy, what)}
+        found = blocks(store, lazy, "predict")
+        dtype = lazy.dtype
+        if what == "labels" and named and not hasattr(model, "multilabel_"):  # which are written as codes
+            found = (np.searchsorted(model.classes_, labels) for labels in found)
+            dtype = np.dtype(np.int8 if len(model.classes_) < 128 else np.int32)
         content = {"classes": listed(model.classes_)} if named else {"targets": model._model.outputs}
-        write_record(path, KIND, rows, content, overwrite=overwrite)
+        stream = _Stream(found, (store.rows, *lazy.shape[1:]), dtype)
+        write_record(path, KIND, {name: stream}, content, overwrite=overwrite)
     return store.rows
 
 
@@ -133,15 +138,6 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
     if what == "sets" and classes is None:
         return ["low", "high"]
     return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else listed(classes))]
-
-
-def _stream(model: Any, store: Store, lazy: Any, what: str) -> _Stream:
-    """Return the codes of labels, or the numbers that a model predicts, in the type in which they are written."""
-    found = blocks(store, lazy, "predict")
-    if what == "labels" and hasattr(model, "classes_") and not hasattr(model, "multilabel_"):
-        codes = (np.searchsorted(model.classes_, labels) for labels in found)
-        return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
-    return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype)
 
 
 class _Stream:

@@ -287,23 +287,12 @@ def deciding_scorers(scoring: Any, refit: str | None) -> dict[str, Scorer] | Non
     return first | found or None
 
 
-def best_threshold(score: Callable[[Array], float], values: Array) -> float:
-    """Return the threshold for which ``score(values - threshold)`` is largest; of several, the nearest to 0.
-
-    Tried are 0, one on either side of all values (n,), and up to 400 others, each between two values, as far
-    apart in ranks as can be.
-    """
-    between = _between(values)
-    chosen = between[np.unique(np.linspace(0, len(between) - 1, min(400, len(between))).astype(np.int64))]
-    tried = np.concatenate([[0.0], between[:1], between[-1:], chosen])
-    tried = tried[np.argsort(np.abs(tried), kind="stable")]
-    return float(tried[np.argmax([score(values - threshold) for threshold in tried])])
-
-
 def tuned_threshold(scoring: Any, values: Array, codes: Array, weight: Array, classes: Array) -> float:
     """Return the threshold of two ``classes`` by a score, or a share of the rows, of `ODMEstimator.tune_threshold`.
 
-    Raises InputError for several scores, and for one that does not depend on predictions.
+    By a score, 0, one on either side of all values, and up to 400 others are tried, as far apart in ranks as can be. Of
+    several that are best, it is the nearest to 0. Raises InputError for several scores, and for one that does not
+    depend on predictions.
     """
     if isinstance(scoring, Real):
         return share_threshold(values, weight, float(scoring))
@@ -315,7 +304,11 @@ def tuned_threshold(scoring: Any, values: Array, codes: Array, weight: Array, cl
         if "predict" not in ([asked] if isinstance(asked, str) else asked):
             raise InputError(f"a threshold changes what is predicted, which scoring={name!r} does not judge.")
     score = Scoring(scorers, classes)
-    return best_threshold(lambda shifted: float(score(shifted, codes, weight)[0]), values)
+    between = _between(values)
+    chosen = between[np.unique(np.linspace(0, len(between) - 1, min(400, len(between))).astype(np.int64))]
+    tried = np.concatenate([[0.0], between[:1], between[-1:], chosen])
+    tried = tried[np.argsort(np.abs(tried), kind="stable")]
+    return float(tried[np.argmax([score(values - threshold, codes, weight)[0] for threshold in tried])])
 
 
 def share_threshold(values: Array, weight: Array, share: float) -> float:

@@ -35,7 +35,6 @@ from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 HELD_BYTES = 64 << 20  # most bytes of an array of a model in memory; larger support rows are read for every block
-_LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {
     each.kind: each for each in (KernelModel, PairModel, LinearModel, CellModel, ClusterModel)
 }
@@ -73,20 +72,17 @@ def model_from(record: Record) -> Model:
         raise StoreError(f"model '{record.path}' is of a kind that this dask_odm does not know: {kind!r}; upgrade it.")
     marks = str(kind).removeprefix(plain)
     names = [*_KINDS[plain].parts, *(Ranks.parts if ON_RANKS in marks else ()), *([MATRIX] * (BY_METRIC in marks))]
-    arrays = {name: _array(record, name) for name in names}
+    arrays: dict[str, Any] = {}
+    for name in names:
+        layout = record.arrays.get(name)
+        large = layout is not None and layout.chunk_nbytes * layout.n_chunks > HELD_BYTES
+        arrays[name] = RecordRows(record, name) if large and name == "support_vectors" else record.array(name)
     try:
         return _KINDS[plain].from_parts(description, arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
             f"model '{record.path}' does not hold a {kind} model ({error}); restore this file or fit again."
         ) from error
-
-
-def _array(record: Record, name: str) -> Any:
-    layout = record.arrays.get(name)
-    if layout is not None and name == _LARGE and layout.chunk_nbytes * layout.n_chunks > HELD_BYTES:
-        return RecordRows(record, name)
-    return record.array(name)
 
 
 @dataclass(frozen=True)
