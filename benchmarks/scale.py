@@ -115,7 +115,7 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
             moved = shuffle.Shuffle(store, Everyone(), folder, cluster).by_partitioner(partitioner, Unscaled())
             yield SimpleNamespace(partitions=moved, cluster=cluster)
 
-    names = ("count_groups", "deal_run", "join")
+    names = ("count_run", "deal_run", "join")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
         patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, read_support=sleepers.read_support),

@@ -114,16 +114,16 @@ class Everyone:
     y_type: str = "int8"
 
 
-def count_groups(store: Store, targets: Any, group_of: Any, n_groups: int, folder: str, chunk: int) -> np.ndarray:
-    """Sleep instead of counting the rows of a chunk in every group, to which the rows of the store go in turn."""
-    block = store.read(chunk)
-    rows = len(block.X)
+def count_run(store: Store, targets: Any, group_of: Any, n_groups: int, folder: str, chunks: range) -> np.ndarray:
+    """Sleep instead of counting the rows of some chunks in every group, to which the rows of the store go in turn."""
+    blocks = [store.read(chunk) for chunk in chunks]
+    rows = sum(len(block.X) for block in blocks)
     counts = np.full(n_groups, rows // n_groups)
-    first = block.first % n_groups
+    first = blocks[0].first % n_groups
     more = rows % n_groups
     counts[first : first + more] += 1
     counts[: max(0, first + more - n_groups)] += 1
-    return counts
+    return counts.astype(np.min_scalar_type(counts.max()))
 
 
 def deal_run(

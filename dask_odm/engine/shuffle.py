@@ -7,7 +7,7 @@ permuted.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.dealing import count_groups, count_kept, deal, forget_dealt, join
+from dask_odm.data.rows.dealing import count_groups, deal, forget_dealt, join
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.data.rows.stored import PIECE_BYTES, StoredPartitions, column_of, sample_chunk
@@ -93,11 +93,8 @@ class Shuffle:
         """Write the rows in the order of their partitions. Groups are made of scaled rows; raw rows are written."""
         groups = partitioner.groups(scaling(self._sample(partitioner)))
         scaling.save(scaling_path(self.folder))
-        if groups.count == 1:
-            counted = self._counted("labels", count_kept)
-        else:
-            group_of = partial(groups_of_scaled, scaling, groups)
-            counted = self._counted("strata", count_groups, group_of, groups.count, self.folder)
+        phase = "labels" if groups.count == 1 else "strata"
+        counted = self._counted(phase, partial(groups_of_scaled, scaling, groups), groups.count)
         rows = counted.sum()
         if 0 < rows < partitioner.n_partitions:
             raise InputError(f"{rows} rows cannot make {partitioner.n_partitions} partitions; use fewer.")
@@ -111,8 +108,7 @@ class Shuffle:
         """
         path = os.path.join(self.folder, "labels.npy")
         np.save(path, labels)
-        group_of = partial(groups_by_label, path, feature)
-        counted = self._counted("groups", count_groups, group_of, parts, self.folder)
+        counted = self._counted("groups", partial(groups_by_label, path, feature), parts)
         return self._move(lambda sizes: GroupDealer(sizes, seed), counted)
 
     @property
@@ -122,9 +118,9 @@ class Shuffle:
         count = min(chunks, self.cluster.tasks)
         return [range(chunks * i // count, chunks * (i + 1) // count) for i in range(count)]
 
-    def _counted(self, phase: str, count: Callable[..., Array], *arguments: Any) -> Array:
-        """Return the number of rows of every (run, group), given a function that counts those of a chunk."""
-        shared = self.store, self.targets, count, arguments
+    def _counted(self, phase: str, group_of: Callable[[StoreBlock], Array], n_groups: int) -> Array:
+        """Return the number of rows of every (run, group), given a function that finds the groups of rows."""
+        shared = self.store, self.targets, group_of, n_groups, self.folder
         runs = [(run,) for run in self._runs]
         return np.array(self.cluster.map_chunks(count_run, runs, phase, *shared, folder=self.folder))
 
@@ -166,15 +162,15 @@ class Shuffle:
 
 
 def count_run(
-    store: Store, targets: Targets, count: Callable[..., Array], arguments: Sequence[Any], chunks: range
+    store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunks: range
 ) -> Array:
-    """Return the number of rows of a run of chunks in every group; ``count`` returns those of a chunk.
+    """Return the number of rows of a run of chunks in every group, as `count_groups` counts them.
 
     Their type is as small as they are: a number for each run and group passes the client.
     """
     total: Any = 0
     for c in while_wanted(chunks):
-        total = total + count(store, targets, *arguments, c)
+        total = total + count_groups(store, targets, group_of, n_groups, folder, c)
     found = np.asarray(total)
     return found.astype(np.min_scalar_type(found.max()))
 

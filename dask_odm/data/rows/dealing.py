@@ -1,10 +1,9 @@
 """The shuffle that puts rows in the order of their partitions on disk, in bounded memory.
 
-It takes the assignment of rows to partitions as a function. First, `count_groups` (or `count_kept` if there is only one
-group) counts the rows of every chunk. Then tasks `deal` the rows of a run of chunks into a file of its own, in
-segments, one for each chunk and piece that is to be. At last, tasks `join` the segments of a piece: each opens one file
-of every run, however many chunks there are. All of them are idempotent, no two write the same file, and files appear
-whole.
+It takes the assignment of rows to partitions as a function. First, `count_groups` counts the rows of every chunk. Then
+tasks `deal` the rows of a run of chunks into a file of its own, in segments, one for each chunk and piece that is to
+be. At last, tasks `join` the segments of a piece: each opens one file of every run, however many chunks there are. All
+of them are idempotent, no two write the same file, and files appear whole.
 """
 
 from __future__ import annotations
@@ -31,17 +30,15 @@ _DEALT = "dealt"  # folder of the files of runs
 def count_groups(
     store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunk: int
 ) -> Array:
-    """Count the rows of a chunk per group, (n_groups,), and save each row's group (−1 if dropped) in ``folder``."""
-    block = store.read(chunk)
+    """Count the rows of a chunk per group, (n_groups,), and save each row's group (−1 if dropped) in ``folder``.
+
+    Features are not read if there is a single group.
+    """
+    block = store.read(chunk) if n_groups > 1 else store.read_columns(chunk)
     keep, _, _ = targets(block)
-    groups = np.where(keep, group_of(block), -1).astype(np.int32)
+    groups = np.where(keep, group_of(block) if n_groups > 1 else 0, -1).astype(np.int32)
     save_array(_groups_path(folder, chunk), groups)
     return np.bincount(groups[groups >= 0], minlength=n_groups)
-
-
-def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
-    """Count the rows of a chunk that are kept, (1,), as for a single group. Features are not read."""
-    return np.array([np.count_nonzero(targets(store.read_columns(chunk))[0])])
 
 
 def _groups_path(folder: str, chunk: int) -> str:
@@ -55,8 +52,7 @@ def deal(
     """Write the rows of a ``run`` of chunks to a file, in segments, and return the entries of every piece.
 
     ``chunks`` yields the numbers of the run. ``assign(groups, before)`` returns partition and place of each row, given
-    the rows' groups and how many rows of each group earlier chunks have; those of the run are added. With a single
-    group, `count_groups` need not have run.
+    the rows' groups and how many rows of each group earlier chunks have; those of the run are added.
 
     The file begins with two tables, int64 (pieces + 1, chunks): where segments start, and how many rows were dealt
     before each. A segment ends where that of the next piece starts.
@@ -88,8 +84,8 @@ def _in_order(
     assign: Callable[[Array, Array], tuple[Array, Array]], chunk: int, before: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Return the rows of a chunk that are kept, in the order of pieces, their records, and the bounds of pieces."""
-    keep, y, weight = targets(block)
-    groups = load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
+    _, y, weight = targets(block)
+    groups = load_array(_groups_path(folder, chunk))
     kept = np.flatnonzero(groups >= 0)
     partition, place = assign(groups[kept], before)
     before += np.bincount(groups[kept], minlength=len(before))

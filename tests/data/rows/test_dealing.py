@@ -14,7 +14,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store import open_chunks
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner
-from dask_odm.engine.shuffle import EARLIER, Shuffle, deal_run
+from dask_odm.engine.shuffle import EARLIER, Shuffle, count_run, deal_run
 
 N = 500
 D = 300
@@ -109,10 +109,12 @@ def test_rows_that_were_lost_are_missed(stores, tmp_path):
     (number, count), *_ = partitions.pieces(0, 1)
     (tmp_path / "b").mkdir()
     dealer = RandomPartitioner(3, 5).dealer((sum(partitions.counts),))
-    shared = stores[0], TwoClasses((1.0, 3.0)), partitions, str(tmp_path / "b"), dealer.assign
+    targets = TwoClasses((1.0, 3.0))
+    shared = stores[0], targets, partitions, str(tmp_path / "b"), dealer.assign
     runs = [range(1), range(1, 3)]  # of more chunks
     np.save(tmp_path / "b" / EARLIER, np.zeros((len(runs), 1), np.int64))
     for i, run in enumerate(runs):
+        count_run(stores[0], targets, None, 1, str(tmp_path / "b"), run)
         deal_run(*shared, run, i)
     with pytest.raises(StoreError, match="rows of piece 0 were lost while workers wrote them"):
         dealing.join(partitions, str(tmp_path / "b"), runs, number, count)

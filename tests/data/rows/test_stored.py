@@ -7,7 +7,7 @@ import pytest
 
 from dask_odm import Store, StoreError
 from dask_odm.data.rows import stored
-from dask_odm.data.rows.dealing import count_kept
+from dask_odm.data.rows.dealing import count_groups
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions, sample_chunk
@@ -183,5 +183,6 @@ def test_kept_rows_are_counted_without_their_features(tmp_path):
     for chunk in range(store.n_chunks):
         Path(store.path, store.layout.X.chunk_key(chunk)).unlink()
     kept = np.array([label is not None for label in y]) & (weight > 0)
-    found = [count_kept(store, TwoClasses((0.5, 3.0)), chunk).tolist() for chunk in range(store.n_chunks)]
+    told = store, TwoClasses((0.5, 3.0)), None, 1, str(tmp_path)
+    found = [count_groups(*told, chunk).tolist() for chunk in range(store.n_chunks)]
     assert found == kept.reshape(5, 40).sum(axis=1)[:, None].tolist()
