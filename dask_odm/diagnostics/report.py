@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -91,24 +90,27 @@ def report(
         if len(store) != 2:
             raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(store)}.")
         store, y = store
-    if steps or model._cube_to_predict(store) is None:
-        with ExitStack() as scratch:
+    rows = found = None
+    beside: list[str] = []
+    with scratch_folder() as folder:
+        if steps or model._cube_to_predict(store) is None:
             resolved = resolve(store, y, needs_labels=False) if steps else model._resolve(store, y)
-            rows = _Rows.of(steps, model, resolved, scratch)
+            rows = _Rows.of(steps, model, resolved, folder)
             source = rows.name
-            found = _judged(model, rows)
-            beside = list(_of_rows(model, rows, found, importance))
-    else:
-        source, found = "a cube", None
-        beside = [part for named_map in maps_of(model, store).items() for part in sections.of_map(*named_map)]
-        if y is not None:
-            X, y = variable_beside(store, y, "y")
-            X = with_features_of(X, model)
-            with scratch_folder() as folder:
-                labelled = replace(ingested(model, X, y, folder), title="the labelled cells of a cube")
-                rows = _Rows.of_store(model, labelled)
-                found = _judged(model, rows)
-                beside += _of_rows(model, rows, found, importance)
+        else:
+            source = "a cube"
+            beside += [part for named_map in maps_of(model, store).items() for part in sections.of_map(*named_map)]
+            if y is not None:
+                X, y = variable_beside(store, y, "y")
+                labelled = ingested(model, with_features_of(X, model), y, folder)
+                rows = _Rows.of_store(model, replace(labelled, title="the labelled cells of a cube"))
+        if rows is not None:
+            found = evaluate(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
+            if isinstance(found, Evaluation):
+                found.classes = class_names(model)
+            if rows.names is not None and isinstance(found, Together):
+                found.each = dict(zip(map(str, rows.names), found.each.values(), strict=True))
+            beside += _of_rows(model, rows, found, importance)
     parts = [
         *sections.learned(model, steps),
         *sections.of_search(model),
@@ -156,9 +158,8 @@ class _Rows:
         return cls(store, _name(store), store.features if recipe is None else len(recipe.names), judge)
 
     @classmethod
-    def of(cls, steps: Steps, model: Any, resolved: Any, scratch: ExitStack) -> _Rows:
-        """Build labelled rows from any input. Files that this needs last as long as ``scratch``."""
-        folder = scratch.enter_context(scratch_folder())
+    def of(cls, steps: Steps, model: Any, resolved: Any, folder: str) -> _Rows:
+        """Build labelled rows from any input, with the files that this needs in a scratch folder."""
         if isinstance(resolved, StoredRows):
             store = resolved.source
             if not steps:
@@ -178,16 +179,6 @@ class _Rows:
             None if issparse(X) or is_text else partial(permutation_importance, steps.pipeline(model), X, resolved.y)
         )
         return cls(store, store.name, 1 if is_text else X.shape[1], judge)
-
-
-def _judged(model: Any, rows: _Rows) -> Any:
-    """Compare predictions with the labels or targets of rows."""
-    found = evaluate(model, rows.store, keep_margins=rows.store.rows <= 5_000_000)  # margins that are held
-    if isinstance(found, Evaluation):
-        found.classes = class_names(model)
-    if rows.names is not None and isinstance(found, Together):
-        found.each = dict(zip(map(str, rows.names), found.each.values(), strict=True))
-    return found
 
 
 def _of_rows(model: Any, rows: _Rows, found: Any, importance: bool | None) -> Iterable[str]:
