@@ -31,6 +31,7 @@ import numpy as np
 
 from dask_odm.learning.problem.band import TINY, band_square, row_gap
 from dask_odm.learning.problem.losses import Point, RowLosses
+from dask_odm.learning.problem.nystrom_features import span_images
 from dask_odm.learning.solution import StepClock
 from dask_odm.linalg.jit import compiled, inlined, pointer
 from dask_odm.methods.exact.solver import ExactSolution
@@ -85,16 +86,20 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     enough = 0.9 * tol  # leaves room for rounding of the scores
     memory = np.empty((7, n), dtype), np.empty(n + 1, np.int64)
     sweeps = _descend(blocks, stiffness, band, order, bias, values.error, enough, a, scores, *memory)
-    exact = np.zeros(n)
-    _add_scores(*blocks, a, exact)
+    exact = np.zeros((1, n))
     a = a.astype(np.float64)
-    exact += bias * a.sum()
+    m = len(values.negative)
+    span_images(values.negative, a[:m, None], exact[:, :m])
+    span_images(values.across, a[:m, None], exact[:, m:])
+    span_images(values.back, a[m:, None], exact[:, :m])
+    span_images(values.positive, a[m:, None], exact[:, m:])
+    scores = exact[0] + bias * a.sum()
     spread = values.error * float(np.abs(a).sum())
-    loss, lacking, _ = _judge(a, exact, 0.0, len(values.negative), stiffness, band, spread)
-    primal = 0.5 * float(a @ exact) + loss
+    loss, lacking, _ = _judge(a, scores, 0.0, len(values.negative), stiffness, band, spread)
+    primal = 0.5 * float(a @ scores) + loss
     gap = lacking / max(primal, TINY)
     history = [clock.record(0, gap, primal, float(sweeps))]
-    return ExactSolution(a, exact, Point(primal, primal - lacking, gap), gap <= tol, history)
+    return ExactSolution(a, scores, Point(primal, primal - lacking, gap), gap <= tol, history)
 
 
 @compiled
@@ -123,40 +128,6 @@ def _judge(
         own += before
         gap += largest
     return loss, gap, own
-
-
-@compiled
-def _add_rows(K: Array, used: Array, a: Array, out: Array) -> None:
-    """Add ``K.T a`` of the rows ``used`` to ``out``, four rows at a time for a quarter of the memory traffic."""
-    values = pointer(K)
-    m = out.size
-    for at in range(0, used.size, 4):
-        left = used.size - at
-        i0 = used[at]
-        i1 = used[at + (left > 1)]
-        i2 = used[at + 2 * (left > 2)]
-        i3 = used[at + 3 * (left > 3)]
-        s0 = 1.0 * a[i0]
-        s1 = (left > 1) * 1.0 * a[i1]
-        s2 = (left > 2) * 1.0 * a[i2]
-        s3 = (left > 3) * 1.0 * a[i3]
-        r0 = i0 * m
-        r1 = i1 * m
-        r2 = i2 * m
-        r3 = i3 * m
-        for j in range(m):
-            out[j] += (s0 * values[r0 + j] + s1 * values[r1 + j]) + (s2 * values[r2 + j] + s3 * values[r3 + j])
-
-
-def _add_scores(negative: Array, positive: Array, across: Array, back: Array, a: Array, out: Array) -> None:
-    """Add ``K a`` to ``out`` (n,), in float64."""
-    n = len(negative)
-    low = np.flatnonzero(a[:n])
-    high = np.flatnonzero(a[n:])
-    _add_rows(negative, low, a[:n], out[:n])
-    _add_rows(across, low, a[:n], out[n:])
-    _add_rows(back, high, a[n:], out[:n])
-    _add_rows(positive, high, a[n:], out[n:])
 
 
 @inlined
