@@ -260,7 +260,8 @@ def _attempt(url: str, part: str, timeout: float) -> None:
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _CutError(f"cannot be reached ({getattr(error, 'reason', error)})") from error
     with response:
-        found = _validator(response.headers)
+        tag = response.headers.get("ETag", "W/")  # a weak one does not identify a version
+        found = str(response.headers.get("Last-Modified", "") if tag.startswith("W/") else tag)
         if response.status != 206:
             done = 0
             _discard(part)
@@ -290,12 +291,6 @@ def _append(url: str, response: Any, part: str, done: int) -> None:
             report(Progress("download", done, total, "bytes"))
     if total not in (None, done):
         raise _CutError(f"the answer ended after {done} of {total} bytes")
-
-
-def _validator(headers: Any) -> str:
-    """Return what identifies this version of the file: a strong ETag, else the time of its last change, else ""."""
-    tag = headers.get("ETag", "W/")
-    return str(headers.get("Last-Modified", "") if tag.startswith("W/") else tag)
 
 
 def _version(url: str, part: str) -> str:

@@ -95,8 +95,10 @@ class CsvSource(FrameSource):
         """
         if MARK[:1] in text.data and MARK in text.data:  # pandas would drop it, but only at the beginning of a block
             raise self._explain(text, ValueError("a byte order mark"))
-        if self._begins_too_wide(text):
-            raise self._explain(text, ValueError("too many fields"))
+        separator = self._separator
+        _, first = next(text.lines(_content))
+        if first.count(separator.encode()) >= self._count and len(_loose_fields(first, separator)) > self._count:
+            raise self._explain(text, ValueError("too many fields"))  # pandas would make a column of each
         try:
             frame = self._read(text, self._words())
         except (ValueError, pd.errors.ParserError) as error:
@@ -117,13 +119,6 @@ class CsvSource(FrameSource):
         for row, (number, line) in enumerate(text.lines(_content) if suspects else ()):
             if row in suspects and len(_split(text.path, number, line, self._separator)) < self._count:
                 raise self._explain(text, ValueError("too few fields"))
-
-    def _begins_too_wide(self, text: TextBlock) -> bool:
-        """Return whether the first line has more fields than there are columns; pandas would make a column of each."""
-        _, first = next(text.lines(_content))
-        if first.count(self._separator.encode()) < self._count:
-            return False
-        return len(_loose_fields(first, self._separator)) > self._count
 
     def _words(self) -> set[int]:
         """Return the places of the features that are known to hold other than numbers."""

@@ -54,7 +54,11 @@ class LibsvmSource(TableSource):
     def _read_all(self) -> Iterator[Batch]:
         labelled = self._reading.label is not False
         for text in blocks_of_files(self._paths, self._reading):
-            text = text if labelled else _labelled(text)
+            if not labelled:  # lines that begin with a pair get a label
+                lines = text.data.split(b"\n")
+                bare = (b":" in (line.split(None, 1) or [b""])[0] for line in lines)
+                lines = [b"0 " + line if is_bare else line for line, is_bare in zip(lines, bare, strict=True)]
+                text = replace(text, data=b"\n".join(lines))
             rows, y = self._parse(text)
             line = partial(text.line_of, content=_content)
             table = ArrayTable(rows)
@@ -104,7 +108,8 @@ class LibsvmSource(TableSource):
         rows, y = found
         if np.isinf(y).any():
             row = int(np.argmax(np.isinf(y)))
-            raise InputError(f"{_place(text, row)}: the label is {y[row]}; it must be a finite number.")
+            line = text.line_of(row, _content)
+            raise InputError(f"{text.path}, line {line}: the label is {y[row]}; it must be a finite number.")
         return rows, _with_long_labels(text, y)
 
 
@@ -124,17 +129,6 @@ def _with_long_labels(text: TextBlock, y: npt.NDArray[np.float64]) -> npt.NDArra
 def _content(line: bytes) -> bytes:
     """Return a line without its comment and the blanks around it."""
     return line.partition(b"#")[0].strip()
-
-
-def _place(text: TextBlock, row: int) -> str:
-    """Return the place of a row of the block, by its line."""
-    return f"{text.path}, line {text.line_of(row, _content)}"
-
-
-def _labelled(text: TextBlock) -> TextBlock:
-    """Return the block with a label in front of each line that has none."""
-    lines = [b"0 " + line if b":" in (line.split(None, 1) or [b""])[0] else line for line in text.data.split(b"\n")]
-    return replace(text, data=b"\n".join(lines))
 
 
 def _largest_index(text: TextBlock) -> tuple[int, int, int, int]:
