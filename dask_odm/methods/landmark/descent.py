@@ -36,6 +36,7 @@ import numpy as np
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.band import band_square, best_dual, row_gap
 from dask_odm.learning.problem.losses import RowLosses
+from dask_odm.learning.problem.nystrom_features import span_images, span_scores
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -129,7 +130,8 @@ class FeatureDescent:
 
         def measure(start: int) -> None:
             some = slice(start, start + DESCENT.rows)
-            _measure(self.features[some], axis, norms[some], along[some])
+            norms[some] = np.einsum("ij,ij->i", self.features[some], self.features[some], dtype=np.float64)
+            span_scores(self.features[some], axis, along[some])
 
         run_threads(measure, range(0, n, DESCENT.rows), self.threads)
         return _Known(self.features, self.errors, axis, norms, along)
@@ -233,7 +235,7 @@ class _Group:
         known = self.known
         W = np.zeros(self.W.shape)
         sums = np.zeros((2, len(some)))
-        _add_images(known.features, self.rows[0], some, self.A, W)
+        span_images(known.features, (self.A * some).astype(np.float64), W, self.rows[0])
         self.W[some] = W[some]
         self.rest[:, some] = 0
         lag = self.b - W @ known.axis
@@ -244,20 +246,6 @@ class _Group:
         _judge(known.features, *self.rows, self.band, some, spread, self.A, W, sums)
         primal = sums[0] + 0.5 * np.einsum("ij,ij->i", W, W)
         return W, primal, (sums[1] + 0.5 * off**2) / np.maximum(primal, np.finfo(float).tiny)
-
-
-@compiled
-def _measure(features: Array, axis: Array, norms: Array, along: Array) -> None:
-    """Write the squared length of every row's features, and their component along the ``axis`` (r,)."""
-    for i in range(norms.size):
-        row = features[i]
-        norm = 0.0
-        component = 0.0
-        for j in range(row.size):
-            norm += row[j] * row[j]
-            component += row[j] * axis[j]
-        norms[i] = norm
-        along[i] = component
 
 
 @compiled
@@ -326,19 +314,6 @@ def _sweep(
                     w[j] += step * row[j]
             elif s == 0.0:
                 rest[i, k] = number + REST + number // 2
-
-
-@compiled
-def _add_images(features: Array, rows: Array, some: Array, A: Array, W: Array) -> None:
-    """Add ``Aᵀφ`` to ``W`` (k, r), in float64, for ``some`` machines."""
-    for i in range(rows.size):
-        row = features[rows[i]]
-        for k in range(some.size):
-            a = np.float64(A[i, k])
-            if some[k] and a != 0.0:
-                w = W[k]
-                for j in range(row.size):
-                    w[j] += a * row[j]
 
 
 @compiled
