@@ -97,7 +97,13 @@ def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
     d = products.rows(np.zeros(1, np.int64)).shape[1]
     # random projections to a few directions roughly keep distances
     onto = None if d <= DIRECTIONS else rng.standard_normal((d, DIRECTIONS)).astype(np.float32)
-    rows = _in_float32(products, onto)
+    rows = np.empty((products.n, min(d, DIRECTIONS)), np.float32)
+    step = filled_rows(d)
+    with np.errstate(over="ignore"):  # values too large for float32 are infinite
+        for start in range(0, products.n, step):
+            index = np.arange(start, min(products.n, start + step))
+            X = products.rows(index).astype(np.float32)
+            rows[index] = X if onto is None else X @ onto
     cells: list[Array] = []
     left = [(np.arange(products.n), -(-products.n // BLOCK))]  # rows, and the blocks to split them into
     while left:
@@ -111,21 +117,6 @@ def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
         at = len(index) * (count // 2) // count
         left += [(index[order[at:]], count - count // 2), (index[order[:at]], count // 2)]
     return cells
-
-
-def _in_float32(products: Products, onto: Array | None) -> Array:
-    """Return all rows in float32 (n, d), or their products with ``onto`` (d, directions).
-
-    Values too large for float32 are infinite.
-    """
-    found = []
-    d = products.rows(np.zeros(1, np.int64)).shape[1]
-    step = filled_rows(d)
-    with np.errstate(over="ignore"):
-        for start in range(0, products.n, step):
-            X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)
-            found.append(X if onto is None else X @ onto)
-    return np.concatenate(found)
 
 
 def _widest(some: Array, rng: np.random.Generator) -> Array:

@@ -124,30 +124,19 @@ class ProductSystem:
         direct = len(active) <= self.limits.direct_rows
         # after one product in 48 rows Cholesky would have been as fast
         most = min(self.limits.products, 1 + len(active) // 48) if direct else self.limits.products
-        least *= self._iterate(system, active, stiffness, least, most, slow)
-        slow = system.products >= self.limits.landmark_products
+        patience = self.limits.landmark_products
+        if not slow:
+            system.go_on(self.preconditioner.landmarks.on(active, stiffness), least=least, most=min(patience, most))
+        if slow or system.products >= patience:
+            least *= 0.01  # with the finer one, a residual of a tenth costs few products and saves steps
+            system.go_on(self.preconditioner.finer.on(active, stiffness), least=least, most=most)
+        slow = system.products >= patience
         left = system.left
         if direct and float(left @ left) > 2.0 * least:  # larger than rounding explains
             factor = self._factor(active, root)
             z = factor.solve(b)
             return Correction(root * z, (b - (1.0 + factor.ridge) * z) / root, system.products + 1, slow)
         return system.solution(slow)
-
-    def _iterate(
-        self, system: ActiveSystem, active: Array, stiffness: Array, least: float, most: int, slow: bool
-    ) -> float:
-        """Run conjugate gradients with the best preconditioners; return the factor by which ``least`` was tightened.
-
-        With the finer one, a residual of a tenth costs few products and saves steps.
-        """
-        known = self.preconditioner
-        patience = self.limits.landmark_products
-        if not slow:
-            system.go_on(known.landmarks.on(active, stiffness), least=least, most=min(patience, most))
-            if system.products < patience:
-                return 1.0
-        system.go_on(known.finer.on(active, stiffness), least=0.01 * least, most=most)
-        return 0.01
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:
         if len(active) >= 1024:  # takes far longer than this
