@@ -49,7 +49,7 @@ class Cluster(Tasks):
         watch = watch_of(client)
         with watch.errors():
             # ask the scheduler: what the client remembers may lack the workers
-            workers = watch.identity()["workers"]
+            workers = watch.workers()
             if not workers:
                 raise ClusterError(
                     "The Dask cluster has no workers; add some, or close the client to run in this process."
@@ -91,9 +91,7 @@ class Cluster(Tasks):
         client = active_client()
         if client is None:
             return cls.local()
-        watch = watch_of(client)
-        with watch.errors():
-            threads = [worker["nthreads"] for worker in watch.identity()["workers"].values()] or [1]
+        threads = [worker["nthreads"] for worker in watch_of(client).workers().values()] or [1]
         return cls(client, len(threads), max(threads), 0, 0)
 
     def without(self, nbytes: int) -> Cluster:

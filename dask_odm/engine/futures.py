@@ -125,9 +125,7 @@ class Tasks:
     def places(self) -> list[str]:
         """Return the addresses of the present workers, in a fixed order."""
         assert self.client is not None
-        watch = watch_of(self.client)
-        with watch.errors():
-            return sorted(watch.identity()["workers"])
+        return sorted(watch_of(self.client).workers())
 
     def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
         """Submit ``function(*arguments)``, preferably to the worker at ``place``, and return the future.

@@ -47,7 +47,7 @@ def computed_in_order(lazy: Any) -> Iterator[Array]:
         return
     watch = watch_of(client)
     with watch.errors():
-        workers = watch.identity()["workers"].values()
+        workers = watch.workers().values()
         started: deque[list[Any]] = deque()
         try:
             for graph, keys in _parts(lazy, max(1, sum(worker["nthreads"] for worker in workers))):

@@ -172,8 +172,13 @@ class Watch:
         self._restart(self._silent(workers, now))
         if workers:
             self.rerun("no-worker")
-        if tasks:
-            self._notice_idleness(workers, now)
+        if not tasks or not workers or any(_tasks_in(each, RUNNING | ABOUT_TO_RUN) for each in workers.values()):
+            self._busy = now
+        elif now - self._busy > PATIENCE.idle:
+            raise ClusterError(
+                f"No progress: none of {len(workers)} workers had anything to do for {PATIENCE.idle:g} s, although "
+                "tasks are waited for. Restart the cluster and fit again."
+            )
 
     def rerun(self, *states: str, others: bool = False) -> None:
         """Rerun the tasks in one of ``states``, on any worker. With ``others``, tasks yet to run are freed as well."""
@@ -194,16 +199,6 @@ class Watch:
                 future = self.client.futures.get(key)
                 if future is not None and future.status == "error":
                     future.retry()
-
-    def _notice_idleness(self, workers: dict[str, dict[str, Any]], now: float) -> None:
-        """Raise ClusterError if there are workers but none did anything for `Patience.idle`."""
-        if not workers or any(_tasks_in(worker, RUNNING | ABOUT_TO_RUN) for worker in workers.values()):
-            self._busy = now
-        elif now - self._busy > PATIENCE.idle:
-            raise ClusterError(
-                f"No progress: none of {len(workers)} workers had anything to do for {PATIENCE.idle:g} s, although "
-                "tasks are waited for. Restart the cluster and fit again."
-            )
 
     def identity(self) -> dict[str, Any]:
         """Return the scheduler's description of itself and its workers."""
@@ -226,9 +221,15 @@ class Watch:
                 )
             time.sleep(0.1)
 
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Return the scheduler's description of every worker by address; raise ClusterError if the cluster is lost."""
+        with self.errors():
+            found: dict[str, dict[str, Any]] = self.identity()["workers"]
+            return found
+
     def runs_tasks(self, addresses: Iterable[str]) -> bool:
         """Return whether one of some workers ran a task when it last reported."""
-        workers = self.identity()["workers"]
+        workers = self.workers()
         return any(_tasks_in(workers[address], RUNNING) for address in addresses if address in workers)
 
     def _require_open(self) -> None:

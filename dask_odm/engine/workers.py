@@ -143,9 +143,7 @@ class Member:
 
 def members(client: Any) -> list[Member]:
     """Return the workers of a scheduler, sorted by name."""
-    watch = Watch(client)
-    with watch.errors():
-        found = watch.identity()["workers"]
+    found = Watch(client).workers()
     listed = [Member(str(w["name"]), at, w["nthreads"], w["memory_limit"] or 0) for at, w in found.items()]
     return sorted(listed, key=lambda member: member.name)
 
