@@ -65,7 +65,10 @@ def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray) -> tuple[
     A dimension of one entry in the labels counts only if X has one entry along it, too. Raises InputError if no
     dimension is shared, or if the labels have one that X has not, but for that of several targets.
     """
-    sizes = _sizes(X)
+    if isinstance(X, xr.DataArray):
+        sizes = dict(X.sizes)
+    else:  # dimensions that only coordinates have do not count
+        sizes = {d: X.sizes[d] for v in X.data_vars.values() for d in v.dims}
     rows = tuple(d for d in labels.dims if d in sizes and (labels.sizes[d] != 1 or sizes[d] == 1))
     others = [d for d in labels.dims if d not in rows and labels.sizes[d] != 1]
     if others and (len(others) > 1 or others[0] not in TARGETS):
@@ -140,13 +143,6 @@ def _way_out(what: str) -> str:
         f"If both are of the same grid, take the coordinates of X ({what}.assign_coords); if not, put {what} on it "
         f"({what}.interp_like with method='nearest'), or keep what both have (xarray.align with join='inner')."
     )
-
-
-def _sizes(X: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
-    """Return the sizes of the dimensions of a cube; those that only coordinates of a Dataset have do not count."""
-    if isinstance(X, xr.DataArray):
-        return dict(X.sizes)
-    return {d: X.sizes[d] for v in X.data_vars.values() for d in v.dims}
 
 
 # Tables of points ------------------------------------------------------------------------------------------------

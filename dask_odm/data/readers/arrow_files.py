@@ -1,7 +1,7 @@
 """Parquet and Arrow IPC (Feather) files and Arrow streams, read batch by batch; needs pyarrow.
 
 Of a Parquet file, one page and the dictionary of each column are held, usually 1 or 2 MB a column. Of an Arrow file,
-one or two record batches are held, mapped if they are not compressed.
+one or two record batches are held.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
             yield reader.schema
             count = reader.num_record_batches
             for i in range(count):
-                yield _batch(path, reader, i), (i + 1) / count
+                yield reader.get_batch(i), (i + 1) / count
         else:
             file.seek(0)
             reader = pyarrow.ipc.open_stream(file)
@@ -179,10 +179,3 @@ ipc_files = partial(_files, _ipc_batches, None)
 def _opened(path: str) -> Any:
     """Open a file, or an object that is read a few megabytes at a time."""
     return pyarrow.PythonFile(open_buffered(path), mode="r") if is_address(path) else pyarrow.OSFile(path)
-
-
-def _batch(path: str, reader: Any, i: int) -> Any:
-    if is_address(path):
-        return reader.get_batch(i)
-    with pyarrow.memory_map(path) as mapped:  # mapped each time, so that the process does not keep its pages
-        return pyarrow.ipc.open_file(mapped).get_batch(i)

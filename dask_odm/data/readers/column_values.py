@@ -135,13 +135,6 @@ def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
     return mapped(column, lambda word: known[word] if word in known else number_in(word))
 
 
-def truths_in(column: pd.Series) -> Array:
-    """Return a column of booleans as 0 and 1, NaN for gaps; raise UnfitError for other values."""
-    if types.is_bool_dtype(column.dtype):
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    return mapped(column, lambda word: _TRUTH.get(word.lower()))
-
-
 def moments_in(column: pd.Series, *, zoned: bool) -> Array:
     """Return a column of dates as seconds since 1970, NaN for gaps; raise UnfitError for others, or a zone too many."""
     if isinstance(column.dtype, pd.PeriodDtype):
@@ -225,4 +218,8 @@ def read_as(kind: str, column: pd.Series, *, zoned: bool, gap_words: Sequence[st
     """Return the values of a column of any kind but words; raise UnfitError for a value of another."""
     if kind in ("number", "span"):
         return numbers_in(column, gap_words)
-    return truths_in(column) if kind == "boolean" else moments_in(column, zoned=zoned)
+    if kind != "boolean":
+        return moments_in(column, zoned=zoned)
+    if types.is_bool_dtype(column.dtype):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return mapped(column, lambda word: _TRUTH.get(word.lower()))

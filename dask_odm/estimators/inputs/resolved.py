@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -39,17 +39,6 @@ if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
 
 BLOCK_BYTES = SLAB_BYTES  # bytes of rows that are written to a store, or made dense, at a time
-
-
-class StoredTargets(Protocol):
-    """What y becomes in a store."""
-
-    name: ClassVar[str]  # "classes" or "real"
-
-    @property
-    def several(self) -> bool:
-        """Whether y may have several columns."""
-        ...
 
 
 class Resolved:
@@ -84,8 +73,8 @@ class Resolved:
         """Yield rows whose values can be had at once: all, or batch by batch."""
         yield self
 
-    def stored(self, targets: StoredTargets) -> AbstractContextManager[Store]:
-        """Provide rows as a store, which is a scratch one of this ``with`` block; its y becomes ``targets``."""
+    def stored(self, targets: Any) -> AbstractContextManager[Store]:
+        """Provide rows as a store, a scratch one of this ``with`` block, with y as a `TargetKind` has it."""
         raise NotImplementedError  # rows in memory are checked first, see `lazy_rows`
 
 
@@ -146,7 +135,7 @@ class _Blocks(Resolved):
         raise NotImplementedError
 
     @contextmanager
-    def stored(self, targets: StoredTargets) -> Iterator[Store]:
+    def stored(self, targets: Any) -> Iterator[Store]:
         encoder = LabelEncoder(text=False, target=targets.name, several=targets.several)
         with scratch_folder() as folder:
             path = os.path.join(folder, "spooled.zarr")
@@ -299,7 +288,7 @@ class StoredRows(Resolved):
         return np.array([*codes_of(self.source.classes or (), classes), -1])[y]
 
     @contextmanager
-    def stored(self, targets: StoredTargets) -> Iterator[Store]:
+    def stored(self, targets: Any) -> Iterator[Store]:
         yield self.source
 
 
@@ -314,7 +303,7 @@ class LazyTable(Resolved):
     dtype: str | None = None  # of the features that columns become
 
     @contextmanager
-    def stored(self, targets: StoredTargets) -> Iterator[Store]:
+    def stored(self, targets: Any) -> Iterator[Store]:
         given, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
         with scratch_folder() as folder:
             rows = open_source(given, label=label, weight=self.weight, dtype=self.dtype or "float64")
