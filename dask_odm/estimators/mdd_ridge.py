@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
 from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
-from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, check_rows
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given
@@ -206,14 +206,14 @@ class MDDRidge(ShardRegressor):
         if isinstance(rows, Given):
             check_rows(self, rows.X, **self._reading())
             checked = self._targets.checked(self, rows)
-            y = checked.y.reshape(len(checked.y), -1)
-            found: Iterator[tuple[Any, Array, Array]] = iter([(checked.X, y, checked.weight)])
+            found: Iterator[tuple[Any, Array, Array]] = iter([(checked.X, checked.y, checked.weight)])
         else:
             rows = rows.of_features(map(str, getattr(self, "feature_names_in_", ())))
             check_features(self, rows)
             rows.require_targets("update")
-            found = ((block.X, *_targets_of(block)) for block in rows.blocks())
+            found = ((block.X, *RealValues()(block)[1:]) for block in rows.blocks())
         for X, y, weight in found:
+            y = y.reshape(len(y), -1)
             if y.shape[1] != kept.targets:
                 raise InputError(f"y has {y.shape[1]} targets a row, but those of the fit have {kept.targets}.")
             at = slice(None) if kept.in_store else np.flatnonzero(weight > NEGLIGIBLE_WEIGHT)
@@ -229,12 +229,6 @@ class MDDRidge(ShardRegressor):
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept))
-
-
-def _targets_of(block: StoreBlock) -> tuple[Array, Array]:
-    """Return targets (n, 1) and weights of the rows of a store, both 0 where there is no target."""
-    y, weight = RealValues().columns(block)
-    return y[:, None], weight if weight.size else np.ones(len(y))
 
 
 @with_parameters

@@ -61,6 +61,13 @@ def test_two_targets_and_sparse_rows_with_and_without_weights():
         same(model, MDDRidge(0.1).fit(take(X), Y))
 
 
+def test_a_store_of_two_targets_is_added(tmp_path):
+    X, y = rows(n=500)
+    Y = np.stack([y, -2.0 * y + X[:, 0]], axis=1)
+    store = store_of(tmp_path / "a.zarr", X[300:], Y[300:], real=True)
+    same(MDDRidge().fit(X[:300], Y[:300]).update(store), MDDRidge().fit(X, Y))
+
+
 def test_a_large_sparse_block_is_made_dense_a_few_rows_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(mdd_ridge, "BLOCK_BYTES", 8 * 30 * 100)
     X, y = rows(30)
