@@ -71,15 +71,13 @@ class ClassMeans:
     def factors(self, curvatures: Array) -> list[Triangle | None]:
         """Return factors of ``1 + Σ_k C_k A_k`` for machines with curvatures C (machines, classes).
 
-        A machine has None if its matrix is not positive definite by rounding, or if its curvatures are negative.
+        A machine has None if its matrix is not positive definite by rounding.
         """
         dtype = self.A.dtype
         (potrf,) = get_lapack_funcs(("potrf",), dtype=dtype)
 
         @np.errstate(over="ignore", invalid="ignore")  # set per thread; a factor that is not finite is found
         def factor(C: Array) -> Triangle | None:
-            if C.min() < 0:
-                return None
             matrix = np.eye(self.A.shape[1], dtype=dtype)
             for k in np.flatnonzero(C):
                 matrix += dtype.type(C[k]) * self.A[k]
@@ -93,10 +91,9 @@ class ClassMeans:
 def are_stale(curvatures: Array, made: Array) -> Array:
     """Return which machines need another preconditioner than one ``made`` with other curvatures (machines, classes).
 
-    Curvatures that add little to those of a machine do not count. A machine ``made`` with negative ones needs none.
+    Curvatures that add little to those of a machine do not count.
     """
     little = 1e-3 * curvatures.sum(axis=1, keepdims=True)
     now = np.maximum(curvatures, little)
     then = np.maximum(made, little)
-    changed = ((now > CHANGE * then) | (then > CHANGE * now)).any(axis=1) | ~made.any(axis=1)
-    return changed & (made >= 0).all(axis=1)
+    return np.asarray(((now > CHANGE * then) | (then > CHANGE * now)).any(axis=1) | ~made.any(axis=1))

@@ -30,9 +30,6 @@ from dask_odm.methods.landmark.machines import MachineProblem, MachineSums
 from dask_odm.typing import Array
 
 MOST_PRODUCTS = 300  # of the conjugate gradients of a step
-# Products of a preconditioned step after which a machine goes on without: most of its rows are within the band, and
-# means over the classes tell little of the others.
-MOST_PRECONDITIONED = 30
 SHARED_ROWS = 64  # machines whose coordinates a thread changes at a time
 
 
@@ -43,8 +40,8 @@ class LockstepState:
     ``at`` (m, r) are the coordinates of the best points so far, with their ``primal`` and ``gap``. The next pass looks
     at ``at + length · direction``, of which P has the ``slope`` at ``at``. A ``length`` of 0 looks at ``at`` itself.
     ``open`` is 1 for machines that are not done in this precision. ``made`` (m, classes) are the curvatures of the
-    machines' preconditioners, zero before the first, and -1 for machines that do without. ``looks`` counts passes for
-    sums, and ``passes`` those for products, too. ``history`` has a record of each look at all machines.
+    machines' preconditioners, zero before the first. ``looks`` counts passes for sums, and ``passes`` those for
+    products, too. ``history`` has a record of each look at all machines.
     """
 
     at: Array
@@ -192,15 +189,11 @@ class Lockstep:
         machines = at.live[some]
         s = self._preconditioned(s, machines, at.sums.curvatures[some])
         found, products = self._steps(at, some)
-        direction, length, slope, made = s.direction.copy(), s.length.copy(), s.slope.copy(), s.made.copy()
+        direction, length, slope = s.direction.copy(), s.length.copy(), s.slope.copy()
         direction[machines] = found
         length[machines] = 1.0
         slope[machines] = _dots(at.gradient[some], found)
-        alone = machines[products > MOST_PRECONDITIONED]
-        made[alone] = -1.0
-        self.factors |= dict.fromkeys(alone.tolist())
-        passes = s.passes + int(products.max())
-        return replace(s, direction=direction, length=length, slope=slope, made=made, passes=passes)
+        return replace(s, direction=direction, length=length, slope=slope, passes=s.passes + int(products.max()))
 
     def _preconditioned(self, s: LockstepState, machines: Array, curvatures: Array) -> LockstepState:
         """Make preconditioners for ``machines`` whose ``curvatures`` (k, classes) are far from those of the last."""

@@ -205,7 +205,11 @@ def _solve(
         landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
         start = carried_over(few, a, landmarks)
         del rough
-    require_state(fit, resume is None or _fits(resume, len(landmarks)))
+    r = len(landmarks)
+    sound = resume is None or (
+        resume.a.shape == (r,) and resume.sketched.shape in ((0,), (r,)) and min(resume.drawn, resume.steps) >= 0
+    )
+    require_state(fit, sound)
     span = nystrom_problem(seen, landmarks, loss, memory, size)
     solution = solve_landmark(
         span,
@@ -238,12 +242,6 @@ def left_out(
     found = span.leverages(a, inverse.astype(span.query.dtype))
     groups = fit.groups_of(data)
     return found, None if groups is None else span.without_groups(a, hessian, inverse, *groups)
-
-
-def _fits(state: LandmarkState, r: int) -> bool:
-    """Return whether a state has the shapes of one of ``r`` landmarks."""
-    shaped = state.a.shape == (r,) and state.sketched.shape in ((0,), (r,))
-    return shaped and min(state.drawn, state.steps) >= 0
 
 
 def certificate(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
