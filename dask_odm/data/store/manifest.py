@@ -225,7 +225,13 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
     documents = raw.pop("documents")
     if set(items) != set(arrays) or set(documents) != set(zarr_documents(arrays.values(), {})):
         raise ValueError("it lists other files than its arrays have")
-    chunks = {name: _chunk_entries(array, items[name]) for name, array in arrays.items()}
+    chunks = {name: [_entry(item) for item in items[name]] for name in arrays}
+    for name, array in arrays.items():
+        if len(chunks[name]) != array.n_chunks:
+            raise ValueError(f"it lists {len(chunks[name])} chunks of '{name}', not {array.n_chunks}")
+        expected = array.chunk_nbytes + CHECKSUM_BYTES if array.is_plain else None
+        if any(size < CHECKSUM_BYTES or expected not in (None, size) for size, _ in chunks[name]):
+            raise ValueError(f"a chunk of '{name}' has an impossible size")
     return Manifest(raw, arrays, chunks, {key: _entry(item) for key, item in documents.items()}, digest)
 
 
@@ -238,17 +244,6 @@ def _record_arrays(raw: dict[str, Any]) -> Iterator[ArrayLayout]:
         if not sound:
             raise ValueError("an array of it is impossible")
         yield array_of_record(name, shape, item["dtype"], rows)
-
-
-def _chunk_entries(array: ArrayLayout, items: list[Any]) -> list[Entry]:
-    """Read the entries of all chunks of an array; raise ValueError if they cannot belong to it."""
-    entries = [_entry(item) for item in items]
-    if len(entries) != array.n_chunks:
-        raise ValueError(f"it lists {len(entries)} chunks of '{array.name}', not {array.n_chunks}")
-    expected = array.chunk_nbytes + CHECKSUM_BYTES if array.is_plain else None
-    if any(size < CHECKSUM_BYTES or expected not in (None, size) for size, _ in entries):
-        raise ValueError(f"a chunk of '{array.name}' has an impossible size")
-    return entries
 
 
 def _entry(item: Any) -> Entry:
