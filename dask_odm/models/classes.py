@@ -20,7 +20,7 @@ from dask_odm.typing import Array
 
 UNKNOWN = -1  # place of a label that is no class
 MISSING = -2  # place of None, NaN or NA
-MOST_SHOWN = 10  # labels that an error lists
+MOST_SHOWN = 10  # labels of no class that a count keeps, for an error
 _SPELLED = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?")  # a number as Python and most writers spell it
 
 
@@ -51,8 +51,8 @@ def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str) ->
         return
     if len(known) > 1 or not set(map(_kind, known)) & set(map(_kind, classes)):
         raise InputError(
-            f"none of the labels of {where}, {_listed(known)}, is the model's: {_listed(classes)}; name the labels as "
-            "for the fit, or fit with labels such as these."
+            f"none of the labels of {where}, {quoted(known)}, is the model's: {quoted(list(classes))}; name the labels "
+            "as for the fit, or fit with labels such as these."
         )
 
 
@@ -126,8 +126,3 @@ def _spelled(label: Any) -> Any:
     if _SPELLED.fullmatch(plain):
         return int(plain) if plain.lstrip("-").isdecimal() else float(plain)
     return word
-
-
-def _listed(labels: Sequence[Any]) -> str:
-    shown = ", ".join(quoted(label) for label in labels[:MOST_SHOWN])
-    return f"[{shown}{', …' if len(labels) > MOST_SHOWN else ''}]"
