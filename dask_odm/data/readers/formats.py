@@ -45,7 +45,8 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
         reading = replace(reading, label=None)
     if isinstance(reading.label, list | tuple) and len(reading.label) < 2:
         reading = replace(reading, label=reading.label[0] if reading.label else False)
-    if reading.per_class is not None and reading.fraction is not None:
+    draws = [name for name in ("per_class", "fraction") if getattr(reading, name) is not None]
+    if len(draws) == 2:
         raise InputError("per_class and fraction are given both; choose one.")
     if not isinstance(reading.columns, ColumnRecipe | None):
         kind = type(reading.columns).__name__
@@ -55,8 +56,8 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     cube = _cube(source, reading)
     if cube is not None:
         return cube
-    if reading.draws is not None:
-        raise InputError(f"{reading.draws} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
+    if draws:
+        raise InputError(f"{draws[0]} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
     held = _anndata(source) or _held(source)
     if held is not None:
         for name, given in (("format", reading.format), ("header", reading.header), ("drop", reading.drop or None)):
