@@ -16,7 +16,7 @@ import pandas as pd
 import scipy.sparse
 
 from dask_odm.data.readers.file_formats import FORMATS, titles
-from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, first_line, names_in_zip
+from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, names_in_zip, opening_lines
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
 from dask_odm.data.readers.table_source import Batch, TableSource, held_source
@@ -218,13 +218,17 @@ def detect_format(path: str) -> str:
         return kind
     head = first_bytes(path)
     if head.startswith(ZIP):
-        kind = _told_by_member(path)
+        names = names_in_zip(path)
+        if any(name.endswith(".npy") for name in names):
+            return "numpy"
+        kind = _of_suffix(names[0].lower()) if len(names) == 1 else None
         if kind is not None:
+            _require_text(path, kind)
             return kind
     for each in FORMATS.values():
         if each.magic and head.startswith(each.magic):
             return each.word
-    _, line = first_line(path)
+    _, line = next(opening_lines(path))
     for each in FORMATS.values():
         if each.line is not None and each.line.fullmatch(line):
             return each.word
@@ -244,16 +248,6 @@ def _told_by_name(path: str) -> str | None:
     kind = _of_suffix(stem.removesuffix(".tar") if suffix in COMPRESSIONS or suffix == ".tar" else path.lower())
     if suffix in COMPRESSIONS:
         _require_text(path, kind)
-    return kind
-
-
-def _told_by_member(path: str) -> str | None:
-    """Return the format that the names in a zip archive tell: NumPy arrays, or one file of text."""
-    names = names_in_zip(path)
-    if any(name.endswith(".npy") for name in names):
-        return "numpy"
-    kind = _of_suffix(names[0].lower()) if len(names) == 1 else None
-    _require_text(path, kind)
     return kind
 
 
