@@ -34,7 +34,7 @@ def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_l
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(X, model) or ())
     if model is not None:
         check_features(model, cube)
-    found = LabelledCube.beside(cube, y, columns, computed)
+    found = LabelledCube.of(cube, y, columns, computed)
     if cube.is_lazy:
         require_blocks(cube, found.task_bytes, Cluster.current(memory_limit))
     return found
