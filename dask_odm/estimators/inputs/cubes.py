@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from dask_odm.data.cubes.beside import beside_rows, row_dimensions
@@ -59,7 +61,7 @@ def cube_to_predict(X: Any, model: Any) -> Cube:
     features = feature_dimensions(X, model)
     cube = cube_of(X, [d for d in X.dims if d not in features], features)
     check_features(model, cube)
-    return cube if model.dtype is None else cube.astype(model.dtype)
+    return cube if model.dtype is None else replace(cube, dtype=np.dtype(model.dtype))
 
 
 def with_features_of(X: Any, model: Any) -> Any:
