@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -121,10 +121,6 @@ class Cube:
             found[:, axis] = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s") if is_date else values
         return found
 
-    def astype(self, dtype: Any) -> Cube:
-        """Return the cube with rows of another float dtype."""
-        return replace(self, dtype=np.dtype(dtype))
-
 
 def _along(cube: Cube, dimension: Hashable) -> Array:
     """Return the coordinates of a row dimension if they are numbers or dates, else numbers from 0."""
@@ -155,6 +151,10 @@ def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable], features: 
     ordered = {name: dict.fromkeys((*features, *v.dims)) for name, v in held.items()}
     own = {name: tuple(d for d in ordered[name] if d in v.dims and d not in dimensions) for name, v in held.items()}
     of_rows = [name for name, v in X.coords.items() if set(v.dims) <= set(dimensions)]
+    coordinates = X.coords.to_dataset()[of_rows]
+    # how lazy ones were stored is forgotten: xarray refuses to write chunks that differ from those on disk
+    lazy = {name: v.drop_encoding() for name, v in coordinates.coords.items() if v.chunks is not None}
+    grid_mappings = (v.encoding.get("grid_mapping", v.attrs.get("grid_mapping")) for v in held.values())
     single = all(v.dtype == np.float32 for v in held.values())
     return Cube(
         arrays=tuple(v.set_dims(sizes | {d: v.sizes[d] for d in own[name]}).data for name, v in held.items()),
@@ -163,8 +163,8 @@ def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable], features: 
         feature_dimensions=tuple(dict.fromkeys(d for each in own.values() for d in each)),
         feature_names=_names(X, own),
         nodata=tuple(nodata_of(v) for v in held.values()),
-        coordinates=_without_chunks_on_disk(X.coords.to_dataset()[of_rows]),
-        grid_mapping=_grid_mapping(held.values()),
+        coordinates=coordinates.assign_coords(lazy),
+        grid_mapping=next((name for name in grid_mappings if isinstance(name, str)), None),
         dtype=np.dtype(np.float32 if single else np.float64),
     )  # fmt: skip
 
@@ -207,20 +207,6 @@ def _in_order(variables: Collection[xr.Variable], rows: Collection[Hashable]) ->
     for variable in sorted(variables, key=lambda v: -len(set(v.dims) & set(rows))):
         found |= dict.fromkeys(d for d in variable.dims if d in rows)
     return tuple(found)
-
-
-def _without_chunks_on_disk(coordinates: xr.Dataset) -> xr.Dataset:
-    """Forget how lazy coordinates were stored: xarray refuses to write chunks that differ from those on disk."""
-    lazy = {name: v.drop_encoding() for name, v in coordinates.coords.items() if v.chunks is not None}
-    return coordinates.assign_coords(lazy)
-
-
-def _grid_mapping(variables: Collection[xr.Variable]) -> str | None:
-    for variable in variables:
-        name = variable.encoding.get("grid_mapping", variable.attrs.get("grid_mapping"))
-        if isinstance(name, str):
-            return name
-    return None
 
 
 def _names(X: Any, own: dict[Any, tuple[Hashable, ...]]) -> Array | None:

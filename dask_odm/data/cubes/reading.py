@@ -9,7 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, product
 from typing import Any
 
@@ -82,9 +82,10 @@ class _Part:
 
     def rows(self, shape: tuple[int, ...], X: Array, complete: Array, columns: Mapping[str, Array]) -> LabelledRows:
         """Return the rows of this block of a cube of that ``shape``, from what `read` found."""
-        missing = int(np.count_nonzero(~complete))
-        numbers = _numbers(shape, self.slices, self.positions[complete])
-        return LabelledRows(X, self.labels[complete], columns, numbers, missing)
+        at = np.unravel_index(self.positions[complete], tuple(each.stop - each.start for each in self.slices))
+        inside = [index + each.start for index, each in zip(at, self.slices, strict=True)]
+        numbers = np.ravel_multi_index(inside, shape)
+        return LabelledRows(X, self.labels[complete], columns, numbers, int(np.count_nonzero(~complete)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,38 +97,23 @@ class LabelledCube:
 
     cube: Cube
     parts: tuple[_Part, ...]
-    words: Mapping[str, str] = field(default_factory=dict)
-    name: str | None = None
+    words: Mapping[str, str]
+    name: str | None
 
     @classmethod
-    def beside(cls, cube: Cube, y: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
+    def of(cls, cube: Cube, y: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
         """Find the rows of a cube that have a label in ``y``; y and ``columns``, or None, are DataArrays.
 
-        A column "sample_weight" is called "weight".
+        A column "sample_weight" is called "weight". ``compute`` computes lazy values.
 
         Raises InputError if their dimensions or coordinates do not match, and if there is no label.
         """
-        held = {
-            name.removeprefix("sample_"): beside(cube, column, name)
-            for name, column in columns.items()
-            if column is not None
-        }
-        found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
-        is_plain = found.parts[0].labels.ndim == 1 and nodata_of(y) is None and "flag_values" not in y.attrs
-        if y.dtype.kind in "iu" and is_plain:
-            found._warn_of_zeros()
-        return replace(found, words=words_of(y.attrs), name=None if y.name is None else str(y.name))
-
-    @classmethod
-    def of(cls, cube: Cube, labels: Any, nodata: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
-        """Find the labelled rows.
-
-        ``labels`` and ``columns`` are NumPy or dask arrays over the rows of the cube, and ``nodata`` stands for a
-        missing label. ``compute`` computes lazy values. Raises InputError if there is no label.
-        """
+        given = {name: beside(cube, column, name) for name, column in columns.items() if column is not None}
         if not cube.is_lazy:
-            columns = {name: compute(each)[0] if is_dask(each) else each for name, each in columns.items()}
-        blocks = list(_blocks(cube, labels, columns))
+            given = {name: compute(each)[0] if is_dask(each) else each for name, each in given.items()}
+        labels = beside(cube, y, "y")
+        blocks = list(_blocks(cube, labels, {name.removeprefix("sample_"): each for name, each in given.items()}))
+        nodata = nodata_of(y)
         targets = labels.shape[len(cube.shape) :]
         found = _computed([_called(labelled_rows, (each.labels, nodata, targets)) for each in blocks], compute)
         parts = tuple(
@@ -137,7 +123,10 @@ class LabelledCube:
         )
         if not parts:
             raise InputError("y has no labels: all of its values are missing.")
-        return cls(cube, parts)
+        labelled = cls(cube, parts, words_of(y.attrs), None if y.name is None else str(y.name))
+        if y.dtype.kind in "iu" and not targets and nodata is None and "flag_values" not in y.attrs:
+            labelled._warn_of_zeros()
+        return labelled
 
     def _warn_of_zeros(self) -> None:
         """Warn if label 0 is on most rows, beside several other classes: it means none on many maps."""
@@ -227,14 +216,6 @@ class LabelledCube:
         yield batch
 
 
-def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array) -> Array:
-    """Return the numbers in the cube, in C order, of the rows at ``positions`` of a block."""
-    sizes = tuple(each.stop - each.start for each in slices)
-    at = np.unravel_index(positions, sizes)
-    inside = [index + each.start for index, each in zip(at, slices, strict=True)]
-    return np.ravel_multi_index(inside, shape)
-
-
 def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Part]:
     """Yield the blocks of a cube with their labels and columns: one of a cube in memory, else one for each chunk."""
     none = np.empty(0, dtype=np.int64)
@@ -270,7 +251,5 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
 
 
 def _computed(values: Sequence[Any], compute: Compute) -> Sequence[Any]:
-    """Compute those values that are delayed."""
-    lazy = [each for each in values if isinstance(each, Delayed)]
-    found = iter(compute(*lazy)) if lazy else iter(())
-    return [next(found) if isinstance(each, Delayed) else each for each in values]
+    """Compute values that are delayed, which all of them are, or none."""
+    return compute(*values) if any(isinstance(each, Delayed) for each in values) else values

@@ -32,7 +32,7 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
     where = f"the {type(X).__name__}"
     label_name = f"'{y}'" if isinstance(y, str) else "y"
     X, y, columns_of_rows = beside_rows(X, y, {"weight": reading.weight}, "label")
-    labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, columns_of_rows, computed)
+    labelled = LabelledCube.of(cube_of(X, row_dimensions(X, y)), y, columns_of_rows, computed)
     names = labelled.cube.feature_names
     columns = Columns(None if names is None else tuple(names.tolist()), labelled.cube.features, None, None)
 

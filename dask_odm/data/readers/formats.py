@@ -16,7 +16,7 @@ import pandas as pd
 import scipy.sparse
 
 from dask_odm.data.readers.file_formats import FORMATS, titles
-from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, first_line, names_in_zip
+from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, names_in_zip, opening_lines
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
 from dask_odm.data.readers.table_source import Batch, TableSource, held_source
@@ -45,7 +45,8 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
         reading = replace(reading, label=None)
     if isinstance(reading.label, list | tuple) and len(reading.label) < 2:
         reading = replace(reading, label=reading.label[0] if reading.label else False)
-    if reading.per_class is not None and reading.fraction is not None:
+    draws = [name for name in ("per_class", "fraction") if getattr(reading, name) is not None]
+    if len(draws) == 2:
         raise InputError("per_class and fraction are given both; choose one.")
     if not isinstance(reading.columns, ColumnRecipe | None):
         kind = type(reading.columns).__name__
@@ -55,8 +56,8 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     cube = _cube(source, reading)
     if cube is not None:
         return cube
-    if reading.draws is not None:
-        raise InputError(f"{reading.draws} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
+    if draws:
+        raise InputError(f"{draws[0]} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
     held = _anndata(source) or _held(source)
     if held is not None:
         for name, given in (("format", reading.format), ("header", reading.header), ("drop", reading.drop or None)):
@@ -217,13 +218,17 @@ def detect_format(path: str) -> str:
         return kind
     head = first_bytes(path)
     if head.startswith(ZIP):
-        kind = _told_by_member(path)
+        names = names_in_zip(path)
+        if any(name.endswith(".npy") for name in names):
+            return "numpy"
+        kind = _of_suffix(names[0].lower()) if len(names) == 1 else None
         if kind is not None:
+            _require_text(path, kind)
             return kind
     for each in FORMATS.values():
         if each.magic and head.startswith(each.magic):
             return each.word
-    _, line = first_line(path)
+    _, line = next(opening_lines(path))
     for each in FORMATS.values():
         if each.line is not None and each.line.fullmatch(line):
             return each.word
@@ -243,16 +248,6 @@ def _told_by_name(path: str) -> str | None:
     kind = _of_suffix(stem.removesuffix(".tar") if suffix in COMPRESSIONS or suffix == ".tar" else path.lower())
     if suffix in COMPRESSIONS:
         _require_text(path, kind)
-    return kind
-
-
-def _told_by_member(path: str) -> str | None:
-    """Return the format that the names in a zip archive tell: NumPy arrays, or one file of text."""
-    names = names_in_zip(path)
-    if any(name.endswith(".npy") for name in names):
-        return "numpy"
-    kind = _of_suffix(names[0].lower()) if len(names) == 1 else None
-    _require_text(path, kind)
     return kind
 
 

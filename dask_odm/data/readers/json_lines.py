@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line
+from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Reading, columns_of_file, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
@@ -26,7 +26,7 @@ class JsonLinesSource(FrameSource):
 
     def __init__(self, paths: Sequence[str], reading: Reading) -> None:
         self._paths = tuple(paths)
-        number, line = first_line(paths[0])
+        number, line = next(opening_lines(paths[0]))
         where = f"{paths[0]}, line {number}"
         held = list(_record(where, line))
         self._count = len(held)  # columns that the lines hold

@@ -137,9 +137,9 @@ class PipedText(str):
 
     file: str
 
-    def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
+    def __new__(cls, stream: IO[bytes]) -> PipedText:
         """Save the stream; raise StoreError if there is no room for it."""
-        piped = super().__new__(cls, name)
+        piped = super().__new__(cls, "standard input")
         piped.file = saved_stream(stream)
         return piped
 
@@ -160,7 +160,7 @@ def file_size(path: str) -> int:
 
 
 @contextmanager
-def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def open_text(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
     """Open a file for reading, unpacking gzip, bzip2, xz, zstd, zip and tar, which the first bytes tell.
 
     Yields the stream of text bytes and the file itself, whose ``tell`` is the position on disk. Damage and errors of
@@ -170,8 +170,18 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         file = opened.enter_context(_opened(path))
         head = file.read(_LOOK)
         file.seek(0)
-        _require_packed(path, head)
-        yield _unpacked(file, head, opened), file
+        unpack = next((unpack for _, magic, unpack in COMPRESSIONS.values() if head.startswith(magic)), None)
+        suffix = os.path.splitext(path)[1].lower()
+        if suffix in COMPRESSIONS and unpack is None:
+            name = COMPRESSIONS[suffix][0]
+            raise InputError(f"{path}: is not {name}-compressed; fetch it again, or rename it if it is plain text.")
+        if head.startswith(_UNKNOWN):
+            raise _PackedError("unpack it first; only .gz, .bz2, .xz, .zst, .zip and .tar are read as they are.")
+        text: Any = file
+        if unpack is not None:
+            text = opened.enter_context(unpack(file))
+            head = text.peek(_LOOK)
+        yield _TarMember(text) if head[257:262] == b"ustar" else text, file  # a tar archive says so there
 
 
 @contextmanager
@@ -189,29 +199,6 @@ def _explained(path: str) -> Iterator[None]:
         if error.errno is None and not isinstance(error, DaskODMError):  # of bz2 and zstd
             raise InputError(f"{path}: the compressed file is damaged or cut off ({error}).") from error
         raise InputError(f"{path}: {error.strerror or error}.") from error
-
-
-def _require_packed(path: str, head: bytes) -> None:
-    """Raise InputError if a file that begins with ``head`` is not compressed, though its name says so."""
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix in COMPRESSIONS and not any(head.startswith(magic) for _, magic, _ in COMPRESSIONS.values()):
-        name = COMPRESSIONS[suffix][0]
-        raise InputError(f"{path}: is not {name}-compressed; fetch it again, or rename it if it is plain text.")
-
-
-def _unpacked(file: Any, head: bytes, opened: ExitStack) -> Any:
-    """Return the stream of text of a file that begins with ``head``; ``opened`` will close it."""
-    for _, magic, unpack in COMPRESSIONS.values():
-        if head.startswith(magic):
-            text = opened.enter_context(unpack(file))
-            return _TarMember(text) if _is_tar(text.peek(_LOOK)) else text
-    if head.startswith(_UNKNOWN):
-        raise _PackedError("unpack it first; only .gz, .bz2, .xz, .zst, .zip and .tar are read as they are.")
-    return _TarMember(file) if _is_tar(head) else file
-
-
-def _is_tar(head: bytes) -> bool:
-    return head[257:262] == b"ustar"
 
 
 def blocks_of_files(paths: Sequence[str], reading: Reading) -> Iterator[TextBlock]:
@@ -273,17 +260,12 @@ def _check_unpacked(path: str, unpacked: int, read: int) -> None:
         )
 
 
-def first_line(path: str) -> tuple[int, bytes]:
-    """Return number and content of the first line that is not blank; raise InputError if there is none."""
-    return next(opening_lines(path))
-
-
-def opening_lines(path: str, most: int = _FIRST_LINE) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the whole lines that are not blank in the first ``most`` bytes, one at least.
+def opening_lines(path: str) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of the whole lines that are not blank in the beginning of a file, one at least.
 
     Raises InputError if there is none.
     """
-    for block in text_blocks(path, most):
+    for block in text_blocks(path, _FIRST_LINE):
         found = [(number, line.strip(b"\r\n")) for number, line in block.lines() if line.strip()]
         if found:
             yield from found

@@ -72,11 +72,6 @@ class Reading:
             return self.text.n_features
         return 1 << 20 if self.n_features is None else self.n_features  # as many by default as in scikit-learn
 
-    @property
-    def draws(self) -> str | None:
-        """Name of the option that draws rows of a cube; None if all are read."""
-        return next((name for name in ("per_class", "fraction") if getattr(self, name) is not None), None)
-
     def block_rows(self, features: float) -> int:
         """Return the rows of a dense float64 block of about ``block_bytes``, at least one."""
         return max(1, int(self.block_bytes // (8 * max(1, features))))

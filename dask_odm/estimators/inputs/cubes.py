@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from dask_odm.data.cubes.beside import beside_rows, row_dimensions
@@ -34,7 +36,7 @@ def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_l
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(X, model) or ())
     if model is not None:
         check_features(model, cube)
-    found = LabelledCube.beside(cube, y, columns, computed)
+    found = LabelledCube.of(cube, y, columns, computed)
     if cube.is_lazy:
         require_blocks(cube, found.task_bytes, Cluster.current(memory_limit))
     return found
@@ -59,7 +61,7 @@ def cube_to_predict(X: Any, model: Any) -> Cube:
     features = feature_dimensions(X, model)
     cube = cube_of(X, [d for d in X.dims if d not in features], features)
     check_features(model, cube)
-    return cube if model.dtype is None else cube.astype(model.dtype)
+    return cube if model.dtype is None else replace(cube, dtype=np.dtype(model.dtype))
 
 
 def with_features_of(X: Any, model: Any) -> Any:

@@ -16,10 +16,9 @@ from dask_odm.errors import InputError
 from small_cubes import BANDS, TIMES, labels_of, plain_rows, scene
 
 
-def read(X, labels, nodata=None, weight=None):
+def read(X, labels, weight=None):
     cube = cube_of(X, row_dimensions(X, labels))
-    columns = {} if weight is None else {"weight": beside(cube, weight, "sample_weight")}
-    return LabelledCube.of(cube, beside(cube, labels, "y"), nodata, columns, dask.compute).read(dask.compute)
+    return LabelledCube.of(cube, labels, {"sample_weight": weight}, dask.compute).read(dask.compute)
 
 
 def test_chunks_without_a_label_are_not_read():
@@ -82,7 +81,7 @@ def test_weights_along_some_dimensions():
     weight = xr.DataArray(np.arange(9.0), dims="y")
     for X in (scene(), scene().chunk(y=4)):
         for given in (weight, weight.chunk(y=2)):
-            found = read(X, labels, None, given)
+            found = read(X, labels, given)
             taken = plain_rows().complete & labels.notnull().values
             np.testing.assert_array_equal(found.weight, np.broadcast_to(np.arange(9.0)[:, None], (9, 10))[taken])
 
