@@ -160,8 +160,8 @@ def ingest(
     columns : recipe of a store or a model, ``store.column_recipe`` or ``model.column_recipe_``, to turn the columns of
         other rows into features in the same way. By default the rows tell it; with ``test_size``, the training rows
 
-        - numbers stay. Gaps among them become the median, of eight million evenly spaced values of all columns if they
-          have more, and have a feature if more than a hundredth of the rows do
+        - numbers stay. Gaps among them become the median (of evenly spaced values, if all columns have more than eight
+          million), and have a feature if more than a hundredth of the rows do
         - words become one feature a level, which is 1 in its rows. Rarer ones than the ``max_levels`` most frequent
           share a feature, and gaps have one. Words not seen before count as these rarer ones
         - dates, and times of day, become days since the earliest, and sine and cosine of hour, weekday and month, if

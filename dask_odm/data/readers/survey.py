@@ -230,6 +230,7 @@ class _Facts:
         self._most = most  # values that are kept for the median
         self._step = 1  # of each so many values, one is kept
         self._kept: list[Array] = []
+        self._held = 0  # values in these
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
@@ -245,8 +246,10 @@ class _Facts:
         self._span(known)
         before = self.rows - self.gaps - len(known)
         self._kept.append(known[-before % self._step :: self._step].copy())
-        while sum(map(len, self._kept)) > self._most:
+        self._held += len(self._kept[-1])
+        while self._held > self._most:
             self._kept = [np.concatenate(self._kept)[::2].copy()]
+            self._held = len(self._kept[0])
             self._step *= 2
 
     def _span(self, known: Array) -> None:
