@@ -141,13 +141,13 @@ class TrialRows:
         if parts is not None:
             X = self.features.block(self.X)
             return [self.features.scores(X, w) for _, _, w, _ in solved]
+        groups = None if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
         found = []
         for problem, loss, w, sums in solved:
             hessian = sums.curvature + np.eye(problem.k)
             inverse = inverse_factor(hessian)
-            if self.groups is not None:
-                names, places = np.unique(self.groups, return_inverse=True)
-                found.append(problem.without_groups(w, hessian, inverse, places, len(names)))
+            if groups is not None:
+                found.append(problem.without_groups(w, hessian, inverse, groups, int(groups.max()) + 1))
                 continue
             pairs = problem.leverages(w, inverse.astype(self.X.dtype))
             # whole rows, so that weights do not count as rows of which others remain
