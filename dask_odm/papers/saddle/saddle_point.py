@@ -27,7 +27,7 @@ default steps move all coordinates. Other departures:
 - If all coordinates are one block, L is half the root of the largest eigenvalue of the classes' covariances by e, which
   is S's norm in the entropy's metric there. That is a fifth of the paper's bound, and the sweeps are a fifth, too.
   Lanczos's method finds it from products that are sums of the clients' answers. The bounds certify the result all the
-  same, and L is doubled when ub rises.
+  same.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ class SaddleState:
     the nearest so far, ``upper`` and ``lower`` the best bounds, ``sent`` is that of the hulls.
 
     ``share`` is δ, the share of the gap that the entropy's term may leave, and ``gamma`` γ. For steps in all
-    coordinates L is at most ``coupling`` · ``caution``. The first coupling exceeds that of any rows of norm 1. The
-    first caution makes steps as long as those of a quadratic problem may be: τσ times coupling² is 1. ``last`` is ub
-    when the bounds were last computed, 0 before.
+    coordinates L is at most ``coupling``; the first one is that of any rows of norm 1.
 
     Only a checkpoint has ``logs`` and ``p`` (n,), log e and p of all clients, one after the other. The rows of client i
     are ``bounds[i]:bounds[i + 1]``.
@@ -79,9 +77,7 @@ class SaddleState:
     lower: float = 0.0
     share: float = 0.25
     gamma: float = 1.0
-    coupling: float = 2.0
-    caution: float = 0.5
-    last: float = 0.0
+    coupling: float = 1.0
     logs: Array = field(default_factory=lambda: np.empty(0))
     p: Array = field(default_factory=lambda: np.empty(0))
     bounds: Array = field(default_factory=lambda: np.empty(0))
@@ -165,7 +161,7 @@ class _Server:
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
         """Make ``sweeps`` sweeps, each over as many random blocks as the coordinates have."""
         n_b = self._blocks
-        L = min(self._L, state.caution * state.coupling) if self._fused else self._L
+        L = min(self._L, state.coupling) if self._fused else self._L
         root = math.sqrt(state.gamma)
         sigma = root / (2 * L)
         theta = 1 - 1 / (n_b * (1 + L / root))
@@ -245,24 +241,16 @@ class _Server:
         worth = max(3 * (share * state.upper) / self._scale**2 / entropies, np.finfo(float).tiny)
         gamma = self._gamma or worth
         state = replace(state, lower=lower, share=share, gamma=gamma)
-        state = self._steadied(state, upper) if self._fused else state
+        looks = state.sweeps // SWEEPS
+        if self._fused and not looks & (looks - 1):  # at the looks 0, 1, 2, 4, 8 and so on
+            state = replace(state, coupling=self._coupling(state))
         return replace(state, passes=hulls.passes_made, sent=hulls.sent)
 
-    def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
-        """Update the coupling and the caution, which together bound L.
-
-        The coupling is computed at the looks 0, 1, 2, 4, 8 and so on. An ub that rose means that steps are too long.
-        """
-        looks = state.sweeps // SWEEPS
-        if not looks & (looks - 1):
-            state = replace(state, coupling=self._coupling(state))
-        caution = 2 * state.caution if 0 < 1.5 * state.last < upper else state.caution
-        return replace(state, caution=caution, last=upper)
-
     def _coupling(self, state: SaddleState, products: int = 6) -> float:
-        """Return the root of the largest eigenvalue of the classes' covariances by e, for rows of largest norm 1.
+        """Return half the root of the largest eigenvalue of the classes' covariances by e, for rows of largest norm 1.
 
-        Of covariances of rows, so many products of Lanczos's method give it within a few per cent.
+        Steps are then as long as those of a quadratic problem may be: τσ is 1 over the eigenvalue. Of covariances of
+        rows, so many ``products`` of Lanczos's method give it within a few per cent.
         """
 
         def product(v: Array) -> Array:
@@ -270,7 +258,7 @@ class _Server:
             return (moments - (state.now @ v) @ state.now) / self._scale**2
 
         start = np.random.default_rng([self._seed, state.sweeps]).standard_normal((self._size,))
-        return max(math.sqrt(largest_eigenvalue(product, start, products)), np.finfo(float).tiny)
+        return max(0.5 * math.sqrt(largest_eigenvalue(product, start, products)), np.finfo(float).tiny)
 
     def _sums(self, shift: Array, first: int, stop: int) -> Array:
         """Return Σ e x of both classes over a block, (2, B), for e normalised by ``shift``."""

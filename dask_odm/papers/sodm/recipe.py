@@ -78,7 +78,6 @@ from dask_odm.papers.sodm.workers import (
     grow_tree,
     nodes_of,
     partitions_for,
-    solve_whole,
 )
 from dask_odm.typing import Array
 
@@ -190,8 +189,6 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule) -> Trained:
             result = combine(resume.solutions(), resume.history)
         elif rule.newton_root and has_root and sum(counts) > NODE_ROWS and job.kernel.name != "linear":
             result = _grow_to_root(job, rows, tree, grow, save)
-        elif len(counts) == 1 and data.in_memory:
-            result = end_at_root(solve_whole(job, rows.cluster), 0, [], save)
         else:
             result = grow(tree)
         if regroup is not None and regroup.groups is not None and len(result.solutions) > 1:

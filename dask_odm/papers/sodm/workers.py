@@ -169,12 +169,6 @@ def grow_tree(
     return replace(combine(final, history, order), nodes=nodes)
 
 
-def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:
-    """Solve the root of a tree of one partition in this process, without a task graph."""
-    check_memory(job, [[0, 1]], cluster)
-    return solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [])
-
-
 def nodes_of(levels: list[list[int]], number: int, regroup: Regroup | None) -> list[RowSet]:
     """Return the nodes of a level: those of ``regroup``, or merged partitions."""
     given = None if regroup is None or number == 0 else regroup(number)
@@ -292,7 +286,7 @@ def _finished(solutions: Sequence[Solution], level: int, history: History) -> Le
     return event
 
 
-def end_at_root(solution: Solution, number: int, history: History, save: Save = None) -> TreeResult:
+def end_at_root(solution: Solution, number: int, history: History, save: Save) -> TreeResult:
     """Save and report a root, level ``number``, that was solved outside the tree, and return the result.
 
     ``history`` is that of the levels below.

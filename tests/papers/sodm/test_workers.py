@@ -14,7 +14,7 @@ from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.papers.sodm.node_workers import pass_all, pass_support, projected_bytes
-from dask_odm.papers.sodm.workers import TreeSettings, end_at_root, partitions_for, solve_whole
+from dask_odm.papers.sodm.workers import TreeSettings, partitions_for
 from small_problems import SETTINGS, SmallProblem, small_problem
 from tree_jobs import grow, in_row_order, make_job, part_of
 
@@ -199,18 +199,6 @@ def test_events_and_history_are_the_levels():
         assert level.objective == pytest.approx(np.average([e.objective for e in own], weights=weights))
         assert level.gap == max(e.gap for e in own)
         assert level.sweeps == max(e.sweeps for e in own)
-
-
-def test_solve_whole_is_the_tree_of_one_partition():
-    p = small_problem(100, SETTINGS[1])
-    heard: list = []
-    with listen(heard.append):
-        root = solve_whole(make_job(p, 1), Cluster(None, 1, 2, 1 << 30, 1 << 30))
-        whole = end_at_root(root, 0, [])
-    _best, objective = p.optimum()
-    assert whole.history[0]["objective"] == pytest.approx(objective)
-    np.testing.assert_allclose(whole.dual, grow(make_job(p, 1)).dual, rtol=1e-9)
-    assert [type(e).__name__ for e in heard] == ["PartitionSolved", "LevelFinished"]
 
 
 def test_partitions_for():
