@@ -47,8 +47,6 @@ class BlockFormat:
 
     def rows_at(self, block: Sequence[Array], positions: Array) -> tuple[Array, Mask]:
         """Return the rows at ``positions`` (n,) of a block, which count its rows in C order, as `rows` does."""
-        if not self.dimensions:
-            return self.rows(block)
         at = np.unravel_index(positions, self.shape(block))
         return self._joined([each[at].reshape(len(positions), -1) for each in block])
 

@@ -199,16 +199,15 @@ def find_files(source: Any) -> list[str]:
     if not all(isinstance(item, str | os.PathLike) for item in items):
         raise InputError("a list must hold paths; give rows in memory as a NumPy array, or as a tuple (X, y).")
     files = [file for item in items for file in _expanded(item)]
-    above = [_above(file) for file in files if not isinstance(file, PipedText)]
+    above = [
+        os.path.abspath(file.folder if isinstance(file, FoundFile) else os.path.dirname(file) or os.curdir)
+        for file in files
+        if not isinstance(file, PipedText)
+    ]
     if len(items) < 2 or not above:
         return files
     folder = os.path.commonpath(above)  # so that lists of folders and of patterns tell columns as lists of files do
     return [file if isinstance(file, PipedText) else FoundFile(file, folder) for file in files]
-
-
-def _above(file: str) -> str:
-    """Return the folder that a file was found below, or that it is in."""
-    return os.path.abspath(file.folder if isinstance(file, FoundFile) else os.path.dirname(os.path.abspath(file)))
 
 
 def detect_format(path: str) -> str:
