@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,25 +26,15 @@ GROUP_TOL = 1e-3  # of a group's system, in its own norm
 MOST_PRODUCTS = 100
 
 
-class FeatureQuery(Protocol):
-    """A query that makes features of rows, and has their loss."""
-
-    @property
-    def loss(self) -> Any:
-        """The loss of a row's value."""
-
-    def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
-        """Yield features (m, k) of the rows of a block, a bounded number at a time, with their places."""
-
-
 @dataclass(frozen=True, eq=False)
 class GroupQuery:
     """Sums over the rows of every group at the solution ``w`` (k,). Tasks carry it.
 
-    ``groups`` (n,) are the numbers of all rows' groups, from 0 to ``count`` − 1.
+    ``query`` makes features of rows by its ``feature_rows``, and has their ``loss``. ``groups`` (n,) are the numbers of
+    all rows' groups, from 0 to ``count`` − 1.
     """
 
-    query: FeatureQuery
+    query: Any
     w: Array
     groups: Array
     count: int

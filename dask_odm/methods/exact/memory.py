@@ -7,7 +7,6 @@ and of blocks of rows. Its steps follow each other, so the largest counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -73,7 +72,7 @@ class ExactMemory(Shape):
         """A solve by products with preconditioners, with values of up to ``of_value`` bytes."""
         r = landmark_count(self.n)
         products = products_bytes(self, of_value)
-        some = self._of(min(self.n, self.limits.direct_rows))
+        some = replace(self, n=min(self.n, self.limits.direct_rows))
         freed = min(products, self.threads * CHUNK_BYTES)  # of products before the factor, and kept by the allocator
         direct = 8 * some.n**2 + some.rows + some.gram(8) + freed
         kept, making = self.landmarks(r)
@@ -85,7 +84,7 @@ class ExactMemory(Shape):
         """The solve of a quarter of the rows that comes first."""
         if self.n < self.limits.start_rows:
             return 0
-        few = self._of(self.n // 4, limits=replace(self.limits, rounding_rows=0))
+        few = replace(self, n=self.n // 4, limits=replace(self.limits, rounding_rows=0))
         return few.rows + few.solve(certify=False)
 
     def gram(self, of_value: int) -> int:
@@ -112,13 +111,10 @@ class ExactMemory(Shape):
     def blocks(self, r: int) -> tuple[int, int]:
         """Factors of blocks of rows, which are kept for a system, and what making them takes with ``r`` landmarks."""
         n, d = self.n, self.d
-        block = self._of(-(-n // -(-n // BLOCK)), threads=1)
+        block = replace(self, n=-(-n // -(-n // BLOCK)), threads=1)
         splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * CHUNK_BYTES
         gathered = min(n, block.n * blocks_at_once(n, block.n, d, self.itemsize, self.threads)) * d * self.itemsize
         # scaled features, their products with a factor, the block with its factor and inverse
         of_thread = block.rows + 3 * 8 * block.n * r + 4 * 8 * block.n**2 + block.gram(8)
         inner = (BLOCK_GROUPS + 2) * 8 * r * r
         return n * 8 * block.n, max(splitting, gathered + self.threads * of_thread + inner)
-
-    def _of(self, n: int, **others: Any) -> ExactMemory:
-        return replace(self, n=n, **others)

@@ -87,7 +87,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
             )
         left = {}
         if fit.loo:
-            left = left_out(fit, given, data, *_leverages(losses, products, solution, data, fit))
+            left = left_out(fit, given, data, *_leverages(losses, products, solution.scores, data, fit))
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
     attributes = left | {
@@ -104,42 +104,32 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
 
 
 def _leverages(
-    losses: RowLosses, products: Products, solution: ExactSolution, data: TrainingData, fit: ODMFit
+    losses: RowLosses, products: Products, scores: Array, data: TrainingData, fit: ODMFit
 ) -> tuple[Array, Array | None]:
-    """Return scores and leverages (2, n) of all rows of ``data``, and values (n,) without their groups, if any."""
-    active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
-    here = data.run.here()
-    shape = Shape(products.kernel, active, data.features, data.dtype.itemsize, here.threads)
-    data.cluster.require(leaving_bytes(shape), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
-    groups = fit.groups_of(data)
-    own = None if groups is None else groups[0][data.taking_part[0]]
-    pairs, without = kernel_leverages(losses, products, solution.scores, own, here.threads)
-    return data.of_passes(pairs), None if without is None else data.of_passes(without)
-
-
-def kernel_leverages(
-    losses: RowLosses, products: Products, scores: Array, groups: Array | None = None, threads: int = 1
-) -> tuple[Array, Array | None]:
-    """Return scores and leverages (2, n) of all rows of an exact kernel model from its ``scores`` (n,).
+    """Return scores and leverages (2, n) of all rows of ``data``, and values (n,) without their groups, if any.
 
     Let A be the rows with a curvature and ``b`` the diagonal of ``(I + √c K_AA √c)⁻¹``; then ``h = (1 − b)/c``. Takes
-    O(|A|³) time and `leaving_bytes`. With the numbers of the rows' ``groups`` (n,), also return the values
-    (n,) of all rows without their groups, else None.
+    O(|A|³) time and `leaving_bytes`.
     """
     curvature = losses.curvature(losses.y * scores)
     active = np.flatnonzero(curvature)
+    here = data.run.here()
+    shape = Shape(products.kernel, len(active), data.features, data.dtype.itemsize, here.threads)
+    data.cluster.require(leaving_bytes(shape), 1, f"Leaving out each of {len(active)} rows", LEFT_ADVICE)
+    groups = fit.groups_of(data)
     found = np.stack([scores, np.zeros(len(scores))])
     without = None if groups is None else scores.copy()
     if len(active):
         root = np.sqrt(curvature[active])
-        system = scaled_gram(products.kernel, products.rows(active), root, threads)
+        system = scaled_gram(products.kernel, products.rows(active), root, here.threads)
         system.flat[:: len(active) + 1] += 1.0
         inverse = inverse_factor(system)
         found[1, active] = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / curvature[active]
         if groups is not None:
             dual = losses.y * losses.dual_candidate(losses.y * scores)
-            without = _without_groups(products, active, inverse * root, dual, curvature, scores, groups)
-    return found, without
+            own = groups[0][data.taking_part[0]]
+            without = _without_groups(products, active, inverse * root, dual, curvature, scores, own)
+    return data.of_passes(found), None if without is None else data.of_passes(without)
 
 
 def _without_groups(
