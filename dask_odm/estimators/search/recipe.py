@@ -35,9 +35,8 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells.choosing import learned_rows, right_of
+from dask_odm.methods.cells.choosing import chosen_cells, learned_rows, right_of
 from dask_odm.methods.cells.recipe import sampled
-from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.metric import learn_metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, in_pairs, suits_narrow_cells

@@ -1,4 +1,4 @@
-"""Compare two solvers by trials: both learn from a third of the rows, and predict the others.
+"""Compare two solvers by trials: both learn from a third of the rows, and predict the others. Try settings on cells.
 
 A trial also has a third of the landmarks, and of the rows of a cell. So rows are as many for each landmark as in a fit,
 and cells as many, but a trial takes about a tenth of the time. Neither solver has learned from the rows that judge it,
@@ -7,6 +7,7 @@ so that the comparison holds for any λ and any kernel. It depends on data and s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
 from typing import Any
@@ -18,13 +19,15 @@ from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.targets import drawn_rows
 from dask_odm.errors import MemoryLimitError
 from dask_odm.learning.machines import joined_attributes, train_machines
+from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.cells.growing import grow, slabs_of
 from dask_odm.methods.cells.memory import CellMemory, sample_rows
 from dask_odm.methods.cells.recipe import sampled
-from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.axes import TUNING
@@ -161,6 +164,43 @@ def gamma_of_cells(data: TrainingData, fit: ODMFit) -> float:
         best = score
         gamma = float(kernel.gamma)
         kernel = replace(kernel, gamma=2.0 * gamma)
+
+
+def chosen_cells(
+    data: TrainingData, sample: MemoryKernelData, choice: KernelChoice, cell_rows: int, count: int = AUTO.trial_cells
+) -> list[MemoryData]:
+    """Return ``count`` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
+
+    They are leaves of a tree that is grown on a ``sample`` by `sampled`, drawn in proportion to how mixed their labels
+    are, since rows are wrong where these are mixed. Of a cell that has more than twice as many rows, because nothing
+    divides equal rows, twice as many are drawn.
+    """
+    scaled = sample.scaled
+    seed = data.run.seed
+    tree, _, _ = grow(scaled, max(1, round(cell_rows * sample.data.rows / data.labelled_rows)), seed)
+    cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
+    codes = np.unique(sample.data.y, return_inverse=True)[1]
+    counts = np.zeros((tree.count, codes.max() + 1))
+    np.add.at(counts, (cells, codes), 1.0)
+    mixed = counts.sum(axis=1) - counts.max(axis=1)  # rows of other classes than the most frequent one
+    places = (np.arange(count) + 0.5) / count * max(mixed.sum(), 1.0)
+    drawn = np.minimum(np.searchsorted(np.cumsum(mixed), places), tree.count - 1)
+    chosen = np.unique(drawn)
+    found = []
+    for held, scaled_rows in data.scaled_blocks(choice):
+        of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
+        found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
+    return [replace(_join(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
+
+
+def _join(parts: Sequence[MemoryData]) -> MemoryData:
+    """Return the rows of several blocks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in parts]) for name in ("X", "y", "weight", "kept")
+    }
+    return replace(parts[0], **arrays, given=arrays["X"])
 
 
 def _losses(residuals: Array, fit: ODMFit) -> Array:

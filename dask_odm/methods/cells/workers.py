@@ -239,16 +239,18 @@ class SolvedCell:
 
 def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     """Solve the machines of one cell."""
+    alone = replace(cell, given=cell.X, kept=np.arange(cell.rows))  # as if there were no other rows
     if settings.factors:
         codes = (cell.y > 0).astype(np.int64) if len(settings.factors) == 2 else cell.y.astype(np.int64)
         present = np.unique(codes).tolist()
         places, signs, constants = _machines(settings, present)
-        alone = _alone(cell, np.searchsorted(present, codes), len(present))
+        own = np.searchsorted(present, codes)
+        y = np.where(own == 1, 1.0, -1.0) if len(present) == 2 else own.astype(np.float64)
         # rows of a cell have class weights in theirs
-        alone = replace(alone, plain_weight=cell.weight / np.array(settings.factors)[codes])
+        plain = cell.weight / np.array(settings.factors)[codes]
+        alone = replace(alone, y=y, factors=(1.0,) * len(present), plain_weight=plain)
     else:
         present, places, signs, constants = [], np.zeros(1, np.int64), np.ones(1), np.zeros(1)
-        alone = replace(cell, given=cell.X, kept=np.arange(cell.rows))
     none = np.empty(0, np.int64)
     left = np.tile(constants[:, None], cell.rows) if settings.fit.loo else np.empty((settings.machines, 0))
     figures = np.zeros((settings.machines, len(FIGURES)))
@@ -306,12 +308,6 @@ def _machines(settings: CellSettings, present: Sequence[int]) -> tuple[Array, Ar
     places = [i for i, pair in enumerate(of_pairs) if set(pair) <= set(present)]
     constants = np.array([float(b in present) - float(a in present) for a, b in of_pairs])
     return np.array(places, np.int64), np.ones(len(places)), constants
-
-
-def _alone(cell: MemoryData, codes: Array, classes: int) -> MemoryData:
-    """Return the rows of a cell as if there were no others, numbered from 0; ``codes`` are of its own classes."""
-    y = np.where(codes == 1, 1.0, -1.0) if classes == 2 else codes.astype(np.float64)
-    return replace(cell, given=cell.X, kept=np.arange(cell.rows), y=y, factors=(1.0,) * classes)
 
 
 def _fit_of(alone: MemoryData, settings: CellSettings, present: Sequence[int]) -> tuple[ODMFit, float]:

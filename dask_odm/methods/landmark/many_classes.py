@@ -89,7 +89,10 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         known = landmarks_of_last(seen, count, fit, lambda: _drawn_by_class(seen, count, fit))
         landmarks = _landmarks(seen, count, fit) if known is None else known[0]
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        query = _query(seen, landmarks, fit, machines)
+        span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
+        positive = np.array([machine.positive for machine in machines])
+        weights = np.array([machine.class_weights for machine in machines]).T
+        query = MachineQuery.of(span, fit.odm, positive, weights, seen.data.class_totals)
         if known is None:
             found, history = _descended(seen, landmarks, query, fit, pairs, clock)
         else:
@@ -259,13 +262,6 @@ def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
 
 def _drawn_by_class(seen: KernelData, count: int, fit: ODMFit) -> Array:
     return seen.data.drawn_by_class(count, count // (4 * len(seen.data.class_weights)), fit.run.seed)
-
-
-def _query(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines) -> MachineQuery:
-    span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
-    positive = np.array([machine.positive for machine in machines])
-    weights = np.array([machine.class_weights for machine in machines]).T
-    return MachineQuery.of(span, fit.odm, positive, weights, seen.data.class_totals)
 
 
 def _problem(seen: KernelData, query: MachineQuery, budget: int) -> MachineProblem:

@@ -13,8 +13,8 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.cells.choosing import chosen_cells
 from dask_odm.methods.cells.recipe import sampled
-from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.search.axes import View
 from dask_odm.methods.search.trials import LeftOut, Splits, trial_rows
 from dask_odm.solvers import Cells
