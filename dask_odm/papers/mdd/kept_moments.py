@@ -62,8 +62,8 @@ class KeptMoments:
         added = query.sums(query.cut(_bounded(blocks, bounds), first), begun)
         return replace(self, query=query, sums=MomentSums(self.sums.nodes) + added, bounds=bounds)
 
-    def packed(self) -> tuple[Array, dict[str, Any]]:
-        """Return the moments as one array with k columns, and what `unpacked` needs to tell its rows apart."""
+    def attributes(self) -> dict[str, Any]:
+        """Return fitted attributes: one array with k columns, and what `unpacked` needs to tell its rows apart."""
         k = self.query.k
         t = self.targets
         parts = [np.append(self.query.embedding.origin, [*self.query.y_origin, 0.0])[None]]
@@ -81,11 +81,11 @@ class KeptMoments:
             "blocks": blocks, "block_rows": self.query.block_rows, "begun": begun, "targets": t, "dtype": self.dtype,
             "sparse": self.sparse, "in_store": self.in_store,
         }  # fmt: skip
-        return np.vstack(parts), told
+        return {"moments_": np.vstack(parts), "moments_layout_": told}
 
     @classmethod
     def unpacked(cls, moments: Array, told: dict[str, Any], features: int) -> KeptMoments:
-        """Undo `packed`. Raises ValueError, KeyError or TypeError for moments of something else.
+        """Undo `attributes`. Raises ValueError, KeyError or TypeError for moments of something else.
 
         The sums of the tail are those of its whole pieces, since `with_rows` takes its rows first.
         """

@@ -74,7 +74,7 @@ class MomentRecipe(Recipe[MDDFit]):
                 return trained
             sparse = bool(issparse(data.X))
             kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
-            return replace(trained, attributes=trained.attributes | _attributes(kept))
+            return replace(trained, attributes=trained.attributes | kept.attributes())
 
 
 def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
@@ -94,12 +94,7 @@ def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> 
         _require_sums(total)
         trained = _ridge(kept.query, total, kept.bounds, fit, None)
         trained.history[0].update(solver=MOMENTS.solver, why=MOMENTS.why)
-        return replace(trained, attributes=trained.attributes | _attributes(kept))
-
-
-def _attributes(kept: KeptMoments) -> Attributes:
-    moments, told = kept.packed()
-    return {"moments_": moments, "moments_layout_": told}
+        return replace(trained, attributes=trained.attributes | kept.attributes())
 
 
 def _ridge(query: MomentQuery, total: Array, bounds: Array, fit: MDDFit, data: TrainingData | None) -> Trained:

@@ -25,7 +25,6 @@ from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import slabs
-from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.papers.sodm.partition_solver import partition_bytes, solve_partition
 from dask_odm.typing import Array
 
@@ -50,8 +49,7 @@ class TreeJob:
     ``pass_up(solution)`` returns a mask of the rows of a node that its parent gets, or None for all. A row that was
     left out once stays out, with dual variables of zero. The others keep the weight they have among all rows of the
     node. So a node ends at its optimum if its dual variables are zero there for the rows left out. ``begin(child,
-    weight)`` returns the dual variables of a child's rows that a node of total ``weight`` starts from. ``limits`` are
-    sizes up to which a node is solved in one way or another.
+    weight)`` returns the dual variables of a child's rows that a node of total ``weight`` starts from.
     """
 
     partitions: Partitions
@@ -61,7 +59,6 @@ class TreeJob:
     solver: SolverSettings
     pass_up: PassUp = pass_all
     begin: Begin = Solution.rescaled
-    limits: ExactLimits = NODE_LIMITS
 
 
 def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
@@ -112,7 +109,6 @@ def solve_node(
         memory=memory - held,
         threads=threads,
         certify=certify,
-        limits=job.limits,
     )
     if passed is None:
         return solution

@@ -154,7 +154,8 @@ def grow_tree(
             nodes = nodes_of(levels, number, regroup)
             if not known and number:
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
-                most = _most_rows(nodes, below, passed, counts)
+                sets = zip(nodes, overlaps(nodes, below), strict=True)
+                most = max(min(node.size(counts), sum(passed[c] for c in children)) for node, children in sets)
                 # row numbers take 48 bytes a row: those of the node, of its children, and sorting both
                 _check_level(job, levels, most, len(nodes), cluster, 48 * numbered)
             depth = len(TreeSettings(tree.fan_in).levels(len(nodes))) - 1  # merges that lead to the root
@@ -221,12 +222,6 @@ def read_figures(pass_up: PassUp, solution: Solution) -> tuple[Solution, int]:
     """Return a solution without its dual variables, and how many rows of the node are passed up."""
     mask = pass_up(solution)
     return solution.without_dual(), solution.dual.shape[1] if mask is None else int(np.count_nonzero(mask))
-
-
-def _most_rows(nodes: Sequence[RowSet], below: Sequence[RowSet], passed: Sequence[int], counts: Sequence[int]) -> int:
-    """Return a bound on the rows of any node of a level, given how many rows the nodes below passed up."""
-    children = overlaps(nodes, below)
-    return max(min(node.size(counts), sum(passed[c] for c in own)) for node, own in zip(nodes, children, strict=True))
 
 
 def _fetch(states: Sequence[Any], cluster: Cluster) -> list[Solution]:

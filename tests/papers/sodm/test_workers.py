@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.methods.exact.systems import ExactLimits
+from dask_odm.papers.sodm import node_workers
 from dask_odm.papers.sodm.node_workers import pass_all, pass_support, projected_bytes
+from dask_odm.papers.sodm.partition_solver import solve_partition
 from dask_odm.papers.sodm.workers import TreeSettings, partitions_for
 from small_problems import SETTINGS, SmallProblem, small_problem
 from tree_jobs import grow, in_row_order, make_job, part_of
@@ -152,9 +155,10 @@ def test_stop_at_averages_the_models_it_ends_with(stop_at):
     np.testing.assert_allclose(p.decision(in_row_order(job, result.dual[0])), model, atol=1e-7)
 
 
-def test_early_stop_ends_where_every_start_had_converged():
+def test_early_stop_ends_where_every_start_had_converged(monkeypatch):
     p = small_problem(640, (5.0, 0.5, 0.2))
-    job = replace(make_job(p, 64, tol=0.1), limits=TILED)
+    monkeypatch.setattr(node_workers, "solve_partition", partial(solve_partition, limits=TILED))
+    job = make_job(p, 64, tol=0.1)
     stopped, whole = grow(job, fan_in=2, early_stop=True), grow(job, fan_in=2)
     starts = [entry["start_gap"] for entry in whole.history]
     first = next(i for i, gap in enumerate(starts) if i > 0 and gap <= 0.1)
