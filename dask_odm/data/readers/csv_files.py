@@ -107,9 +107,6 @@ class CsvSource(FrameSource):
         if (odd or b'"' in text.data) and len(frame) != sum(1 for _ in text.lines(_content)):
             raise self._explain(text, ValueError("a line break within a line"))
         self._check_short_lines(text, frame)
-        label = self.roles.label
-        if self._decimal == "," and label is not None and label < self._count:
-            frame[label] = frame[label].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
         return frame
 
     def _check_short_lines(self, text: TextBlock, frame: pd.DataFrame) -> None:
@@ -141,7 +138,8 @@ class CsvSource(FrameSource):
         kinds = frame.dtypes.to_numpy()
         others = {i for i in plain if kinds[i].kind not in "iuf"}
         if not others:
-            for i in words if self._decimal == "," else ():
+            with_commas = {*words, self.roles.label} & set(frame) if self._decimal == "," else ()
+            for i in with_commas:
                 frame[i] = frame[i].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
             return frame
         if not self._with_gaps:

@@ -7,6 +7,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
+from pandas.api.extensions import ExtensionDtype
 from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.frames import is_dask_frame
@@ -16,14 +17,7 @@ from dask_odm.engine.client import active_client
 from dask_odm.engine.lazy import computed_once
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.inputs.frames import (
-    dask_labels,
-    dask_rows,
-    filled,
-    refuse_labels_among,
-    rows_of,
-    warn_column,
-)
+from dask_odm.estimators.inputs.frames import dask_rows, filled, refuse_labels_among, rows_of, warn_column
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, LazyArrays, LazyTable, Resolved
 from dask_odm.linalg.rows import numbers_of_objects, unmasked
@@ -111,10 +105,12 @@ def _beside(X: Any, column: Any, name: str) -> Any:
     if is_of(column, "xarray", "DataArray"):
         column = column.data
     if is_of(column, "dask.dataframe", "DataFrame", "Series"):
-        column = dask_labels(column)
+        types = column.dtypes if is_dask_frame(column) else [column.dtype]
+        plain = column.astype(object) if any(isinstance(each, ExtensionDtype) for each in types) else column
+        column = plain.to_dask_array()
     if is_of(column, "dask.array", "Array"):
-        plain = np.empty((0,) * column.ndim, column.dtype)
-        column = _known(column.map_blocks(unmasked, labels=name == "y", dtype=column.dtype, meta=plain))
+        meta = np.empty((0,) * column.ndim, column.dtype)
+        column = _known(column.map_blocks(unmasked, labels=name == "y", dtype=column.dtype, meta=meta))
     else:
         column = da.from_array(labels_of(column), chunks=-1)
     if column.ndim == 2 and column.shape[1] == 1:

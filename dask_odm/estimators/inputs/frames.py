@@ -194,14 +194,6 @@ def _known_lengths(frame: Any) -> list[int] | None:
     return None
 
 
-def dask_labels(y: Any) -> Any:
-    """Return a dask Series or frame as a dask array of plain values with unknown chunk sizes."""
-    types_of = y.dtypes if is_dask_frame(y) else [y.dtype]
-    if any(isinstance(dtype, pd.api.extensions.ExtensionDtype) for dtype in types_of):
-        y = y.astype(object)
-    return y.to_dask_array()
-
-
 def warn_column() -> None:
     """Warn, as scikit-learn does, that a column was taken for a vector."""
     warnings.warn(
