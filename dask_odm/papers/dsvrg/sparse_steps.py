@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from dask_odm.learning.problem.band import band_slope
 from dask_odm.learning.problem.features import EntryRows, FeatureMap
@@ -65,21 +66,11 @@ def scaled_shift(features: FeatureMap) -> tuple[Array, Array]:
 def square_norms(X: Any, features: FeatureMap) -> Array:
     """Return ‖φ‖² (n,) of raw CSR rows ``X``, without the constant feature."""
     factor, shift = scaled_shift(features)
-    norms = np.full(X.shape[0], float(shift @ shift))
-    _add_norms(*EntryRows.of(X), frozen(np.ascontiguousarray(np.broadcast_to(factor, features.d))), shift, norms)
-    return norms
-
-
-@compiled
-def _add_norms(data: Array, indices: Array, indptr: Array, factor: Array, shift: Array, norms: Array) -> None:
-    """Add ``‖φ‖² − ‖c‖²`` of every row to ``norms`` (n,), φ being ``factor`` x − c, and c ``shift``, (d,) or empty."""
-    for i in range(norms.size):
-        for t in range(indptr[i], indptr[i + 1]):
-            j = indices[t]
-            value = data[t] * factor[j]
-            norms[i] += value * value
-            if shift.size:
-                norms[i] -= 2.0 * value * shift[j]
+    factor = np.broadcast_to(factor, features.d)
+    squares = csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape) @ factor**2
+    if shift.size:
+        squares += shift @ shift - 2.0 * (X @ (factor * shift))
+    return squares
 
 
 @compiled
