@@ -231,8 +231,8 @@ class Tasks:
     ) -> Iterator[tuple[int, list[Any]]]:  # fmt: skip
         """Yield the results of `map_chunks` in runs as they finish, up to ``tasks``, each with the number of its first.
 
-        Without a client, all have finished then. If all workers see a ``folder``, what tasks share and what they return
-        goes through files there, and the scheduler has tasks only.
+        Earlier runs start first. Without a client, all have finished then. If all workers see a ``folder``, what tasks
+        share and what they return goes through files there, and the scheduler has tasks only.
         """
         count = min(len(arguments), tasks)
         bounds = [round(i * len(arguments) / count) for i in range(count + 1)]
@@ -250,7 +250,8 @@ class Tasks:
         graph = {
             key: spread_task(key, partial(_run_group, function, run), sent) for key, run in zip(keys, runs, strict=True)
         }
-        futures = self.started(graph | {sent: (partial(together, *shared),)}, keys)
+        with annotate(priority=_earlier):
+            futures = self.started(graph | {sent: (partial(together, *shared),)}, keys)
         for i, result in self.done(futures):
             yield bounds[i], result
 
@@ -266,7 +267,8 @@ class Tasks:
             partial(_run_filed, function, run, asked, answer)
             for run, answer in zip(runs.values(), answers, strict=True)
         ]
-        futures = self.started({key: Task(key, call) for key, call in zip(runs, calls, strict=True)}, list(runs))
+        with annotate(priority=_earlier):
+            futures = self.started({key: Task(key, call) for key, call in zip(runs, calls, strict=True)}, list(runs))
         for i, _ in self.done(futures, valued=False):
             yield bounds[i], pickle.loads(load_bytes(answers[i]))
             os.unlink(answers[i])
@@ -316,6 +318,12 @@ def pickled(value: Any) -> bytes:
 def together(*shared: Any) -> tuple[Any, ...]:
     """Hold what the tasks of a call share; this is a task, so that it is made again if its worker is lost."""
     return shared
+
+
+def _earlier(key: str) -> int:
+    """Return the priority of a task of `Cluster.finished`, which Dask would start in any order."""
+    number = key.rpartition("-")[2]
+    return -int(number) if number.isdecimal() else 0
 
 
 @worker_task
