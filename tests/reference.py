@@ -7,19 +7,14 @@ Everything is float64 and written from the formulas of *Scalable Optimal Margin 
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize, nnls
+from scipy.linalg.lapack import dpstrf
+from scipy.optimize import nnls
+from scipy.spatial.distance import cdist
 
 
 def rbf(X, Z, gamma):
     """``exp(-gamma ‖x - z‖²)`` from explicit differences."""
-    X, Z = np.asarray(X, np.float64), np.asarray(Z, np.float64)
-    return np.array([[np.exp(-gamma * np.sum((x - z) ** 2)) for z in Z] for x in X])
-
-
-def linear(X, Z):
-    """``x · z``, summed feature by feature."""
-    X, Z = np.asarray(X, np.float64), np.asarray(Z, np.float64)
-    return np.array([[np.sum(x * z) for z in Z] for x in X])
+    return np.exp(-gamma * cdist(np.asarray(X, np.float64), np.asarray(Z, np.float64), "sqeuclidean"))
 
 
 def penalties(M, lam, upsilon, theta, weight=None):
@@ -151,57 +146,17 @@ def _nonnegative_minimum(H, q, tol=1e-9):
     return np.maximum(z, 0.0)
 
 
-def solve_primal_linear(X, y, lam, upsilon, theta, weight=None, tol=1e-6):
-    """Minimise ``P(w)`` over an explicit ``w`` by L-BFGS; returns ``(w, P(w))``.
-
-    ``P`` is 1-strongly convex: ``‖w - w*‖ <= ‖grad P(w)‖``, which must come out below ``tol``.
-    """
-    X, y = np.asarray(X, np.float64), np.asarray(y, np.float64)
-    if weight is not None:
-        keep = np.asarray(weight) > 0
-        X, y, weight = X[keep], y[keep], np.asarray(weight, np.float64)[keep]
-    rho_zeta, rho_beta = penalties(len(y), lam, upsilon, theta, weight)
-
-    def value_and_gradient(w):
-        m = y * (X @ w)
-        low, high = np.maximum(1.0 - theta - m, 0.0), np.maximum(m - 1.0 - theta, 0.0)
-        value = 0.5 * w @ w + np.sum(low**2 / (2.0 * rho_zeta) + high**2 / (2.0 * rho_beta))
-        return value, w + X.T @ (y * (high / rho_beta - low / rho_zeta))
-
-    w = np.zeros(X.shape[1])
-    for _ in range(5):  # a restart forgets a stale curvature estimate
-        w = minimize(value_and_gradient, w, jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-12}).x
-    value, gradient = value_and_gradient(w)
-    for _ in range(20):  # plain Newton steps from there, while they help: L-BFGS may stall in the last digits
-        m = y * (X @ w)
-        curvature = np.where(m < 1.0 - theta, 1.0 / rho_zeta, np.where(m > 1.0 + theta, 1.0 / rho_beta, 0.0))
-        step = np.linalg.solve(np.eye(len(w)) + X.T @ (curvature[:, None] * X), gradient)
-        after = value_and_gradient(w - step)
-        if np.linalg.norm(after[1]) >= np.linalg.norm(gradient):
-            break
-        w, (value, gradient) = w - step, after
-    if np.linalg.norm(gradient) > tol:
-        raise ArithmeticError(f"L-BFGS left a gradient of {np.linalg.norm(gradient):.1e}")
-    return w, float(value)
+def solve_primal_linear(X, y, *problem):
+    """The optimal ``w`` of features as they are, and ``P(w)``."""
+    K = np.asarray(X, np.float64) @ np.transpose(X).astype(np.float64)
+    s = solve_by_active_sets(K, y, *problem)
+    return np.transpose(X) @ (y * s), primal_value(K, y, s, *problem)
 
 
-def pivoted_cholesky_greedy(K, r):
-    """Up to ``r`` pivots of largest residual diagonal (the first of equals), and ``L`` with ``K ≈ L L'``.
-
-    Keeps the whole residual matrix; ends early when nothing is left but rounding.
-    """
-    residual = np.array(K, np.float64)
-    rounding = 1e-12 * residual.diagonal().max()
-    pivots, columns = [], []
-    for _ in range(r):
-        pivot = int(np.argmax(residual.diagonal()))
-        if residual[pivot, pivot] <= rounding:
-            break
-        column = residual[:, pivot] / np.sqrt(residual[pivot, pivot])
-        residual -= np.outer(column, column)
-        pivots.append(pivot)
-        columns.append(column)
-    return np.array(pivots, np.intp), np.array(columns).reshape(len(pivots), len(K)).T
+def greedy_pivots(K, r):
+    """Up to ``r`` pivots of largest residual diagonal, by LAPACK's Cholesky; fewer where only rounding is left."""
+    _, pivots, rank, _ = dpstrf(K, tol=1e-12 * K.diagonal().max())
+    return pivots[: min(r, rank)] - 1
 
 
 def cascade(K, y, leaves, fan_in, lam, upsilon, theta):

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 import reference
+from dask_odm import ODMClassifier
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import ODMSettings, RowLosses
@@ -113,6 +114,23 @@ def small_problem(
     rng = np.random.default_rng(seed + 1)
     weight = rng.integers(1, 5, n) * rng.choice([0.25, 1.0, 2.0], n) if weighted else np.ones(n)
     return SmallProblem(kernel or RBF(1.0, 0.5), X.astype(dtype), y, weight, *setting)
+
+
+def linear_problem(n: int = 300, setting=SETTINGS[0], *, bias: float = 1.0, **options) -> SmallProblem:
+    return small_problem(n, setting, kernel=Linear(bias), **options)
+
+
+def wide(problem: SmallProblem) -> np.ndarray:
+    """Rows with the constant feature last, where there is one."""
+    X, bias = problem.X.astype(np.float64), problem.kernel.bias
+    return np.column_stack([X, np.full(len(X), np.sqrt(bias))]) if bias else X
+
+
+def dual_of(model: ODMClassifier, y: np.ndarray) -> np.ndarray:
+    """Dual variables of the rows of a fit."""
+    s = np.zeros(len(y))
+    s[model.support_] = y[model.support_] * model.dual_coef_[0]
+    return s
 
 
 def any_dual(problem: SmallProblem, seed: int = 0, scale: float = 1.0) -> np.ndarray:

@@ -91,3 +91,24 @@ def test_libraries_are_declared() -> None:
     libraries = {name.split(".")[0] for tree in MODULES.values() for name in imported(tree)}
     assert libraries - set(sys.stdlib_module_names) - declared - {"dask_odm", "sklearn"} == set()
     assert "scikit_learn" in declared
+
+
+def test_rows_and_states_are_read_by_open_whole() -> None:
+    """Python's own files take a read that the system puts off for their end (tests/data/storage/test_files.py)."""
+    readers = (
+        "data.readers",
+        "data.rows",
+        "data.store",
+        "engine.futures",
+        "engine.rounds",
+        "engine.shuffle",
+        "learning",
+    )
+    others = {"np.load", "np.fromfile", "np.memmap", "os.open", "os.read", "io.open"}
+    for module, tree in MODULES.items():
+        if module.startswith(tuple(f"dask_odm.{reader}" for reader in readers)):
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+                name, mode = ast.unparse(call.func), "".join(map(ast.unparse, call.args[1:2]))
+                assert name not in others, module
+                assert not name.endswith((".read_bytes", ".read_text")), module
+                assert name != "open" or not call.args or "w" in mode, f"{module} reads by open: {ast.unparse(call)}"

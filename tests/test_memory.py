@@ -1,11 +1,9 @@
 """What a worker or a fit takes: a bare worker stays lean, and tasks and fits stay within what was projected."""
 
 import json
-import pickle
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,49 +12,14 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dask_odm import MemoryLimitError, Metric, ODMClassifier, ODMRegressor
-from dask_odm.data.rows.row_sets import RowSet
-from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import TwoClasses
-from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.engine.shuffle import Shuffle
-from dask_odm.kernels import RBF, Laplacian, Linear
-from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.losses import ODMSettings
-from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.landmark import many_classes
-from dask_odm.papers.sodm.node_workers import TreeJob, projected_bytes, solve_node
 from dask_odm.solvers import Landmark
-from small_problems import blobs
-from small_stores import store_of
 from traced import traced
-from tree_jobs import HERE
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 MIB = 1 << 20
 FROM = 64 * MIB  # measured bytes from which on a projection is at most twice as high
-HEAVY = ["sklearn", "pandas", "xarray", "pyarrow", "dask.array", "dask.dataframe", "matplotlib"]
-
-# A worker in short: it takes a job from a file, solves one node and says what that took.
-WORKER = f"""
-import json, pickle, re, sys
-from pathlib import Path
-
-def status(name):
-    return 1024 * int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
-
-with open(sys.argv[1], "rb") as file:
-    function, arguments = pickle.load(file)
-from dask_odm.engine.limits import baseline_bytes
-from dask_odm.methods.exact.solver import warm_up
-baseline = baseline_bytes(warm_up)
-before = status("VmRSS")
-Path("/proc/self/clear_refs").write_text("5")
-solution = function(*arguments)
-heavy = [name for name in {HEAVY} if name in sys.modules]
-print(json.dumps([baseline, status("VmHWM") - before, heavy, solution.point.gap, solution.sweeps, solution.rows]))
-"""
-
 
 # A fit says what it needs when it is refused. With no byte more, how much does it take beyond a fit before it?
 TOLD = """
@@ -155,18 +118,6 @@ print(json.dumps(found))
 """
 
 
-@dataclass
-class Measured:
-    """What a worker said: bytes before, bytes at the peak beyond them, modules it should not have."""
-
-    baseline: int
-    peak: int
-    heavy: list[str]
-    gap: float
-    sweeps: int
-    rows: int
-
-
 SOLVERS = ["exact", "sodm", "landmark", "cells", "newton"]
 QUICK = (688, 4000, "float32", "rbf", 2)  # as a partition of the demonstration
 
@@ -228,77 +179,14 @@ def require_true(script: list[str], solvers: list[str], least: float = FROM / MI
     assert not high, "they are refused what would fit, MiB"
 
 
-@pytest.fixture
-def make_job(tmp_path):
-    def make(n: int, d: int, dtype: str, kernel: Kernel, parts: int = 1) -> TreeJob:
-        X, y = blobs(n, d)
-        store = store_of(tmp_path / "a.zarr", X.astype(dtype), y, chunk_rows=max(100, min(n, (4 << 20) // (8 * d))))
-        (tmp_path / "scratch").mkdir()
-        plain = Scaling(np.zeros(d), np.ones(d))
-        partitioner, folder = StratifiedPartitioner(kernel, 8, parts, 0), str(tmp_path / "scratch")
-        partitions = Shuffle(store, TwoClasses(), folder, HERE).by_partitioner(partitioner, plain)
-        odm = ODMSettings(2000.0 * n, 0.3, 0.1)  # so large that Cholesky takes over from conjugate gradients
-        return TreeJob(partitions, plain, kernel, odm, SolverSettings(tol=1e-3, max_iter=4))
-
-    return make
-
-
-@pytest.fixture
-def in_a_worker(tmp_path):
-    def run(job: TreeJob, memory: int, threads: int, certify: bool) -> Measured:
-        arguments = (job, RowSet.whole(0, len(job.partitions.counts)), 0, memory, threads, certify, [])
-        (tmp_path / "job.pickle").write_bytes(pickle.dumps((solve_node, arguments)))
-        command = [sys.executable, "-c", WORKER, str(tmp_path / "job.pickle")]
-        done = subprocess.run(command, check=True, capture_output=True, timeout=300, text=True)
-        return Measured(*json.loads(done.stdout))
-
-    return run
-
-
-def test_a_bare_worker_is_lean(make_job, in_a_worker):
-    seen = in_a_worker(make_job(300, 3, "float32", RBF(1.0, 0.5)), 100 * MIB, 1, True)
-    assert seen.heavy == []
-    assert seen.baseline < 250 * MIB
-    assert seen.rows == 300
-
-
-CASES = [
-    # rows, features, dtype, kernel, threads, certify
-    (1000, 300, "float64", RBF(1.0, 0.005), 2, True),
-    (4000, 10, "float32", RBF(1.0, 0.05), 2, True),
-    (2000, 300, "float32", RBF(1.0, 0.0005), 1, True),
-]
-
-
-def slack(threads: int) -> int:
-    """Bytes that do not grow with the problem: buffers of BLAS and of the allocator, for every thread."""
-    return 8 * MIB * (1 + threads)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "d", "dtype", "kernel", "threads", "certify"), [
-    *CASES,
-    (800, 6000, "float32", RBF(1.0, 0.0002), 1, False),
-    (20000, 20, "float32", Linear(1.0), 1, True),
-    (3000, 40, "float32", Laplacian(1.0, 0.05), 2, True),
-], ids=str)  # fmt: skip
-def test_a_task_stays_within_its_projection(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):
-    """With no byte to spare it holds neither rows nor tiles, and takes about what was projected."""
-    job = make_job(n, d, dtype, kernel)
-    projected = projected_bytes(job, n, threads, certify=certify)
-    seen = in_a_worker(job, projected, threads, certify)
-    assert seen.peak <= projected + slack(threads)
-    assert projected <= 2 * max(seen.peak, FROM), "a projection far too high refuses what would fit"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "d", "dtype", "kernel", "threads", "certify"), CASES[1:2], ids=str)
-def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):
-    job = make_job(n, d, dtype, kernel)
-    memory = projected_bytes(job, n, threads, certify=certify) + 8 * n * d + 8 * n * n
-    seen = in_a_worker(job, memory, threads, certify)
-    assert seen.peak <= memory + slack(threads)
-    assert seen.peak > n * (n + 1) // 8 * np.dtype(dtype).itemsize, "tiles of half of all rows are kept"
+def test_a_bare_worker_is_lean():
+    """Nor does a solve load what the modules of tasks do not (tests/test_layers.py)."""
+    code = "import sys; from dask_odm.engine.limits import baseline_bytes; "
+    code += "from dask_odm.methods.exact.solver import warm_up; print(baseline_bytes(warm_up), *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    baseline, *modules = done.stdout.split()
+    assert int(baseline) < 250 * MIB
+    assert {"sklearn", "pandas", "xarray", "pyarrow", "dask.array", "dask.dataframe", "matplotlib"}.isdisjoint(modules)
 
 
 def projected_and_taken(model: ODMClassifier | ODMRegressor, X: np.ndarray, y: np.ndarray, few: int) -> tuple[int, int]:

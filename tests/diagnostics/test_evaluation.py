@@ -264,13 +264,6 @@ def test_decision_values_of_a_chunk_must_fit(tmp_path):
         evaluate(model, write(tmp_path / "a.zarr", rows()[1]))
 
 
-def test_a_pipeline_is_evaluated_by_its_steps(tmp_path):
-    X, y = blobs(200, 3, seed=3)
-    pipe = make_pipeline(StandardScaler(), ODMClassifier("linear")).fit(X, y)
-    for rows in (store_of(tmp_path / "a.zarr", X, y, chunk_rows=70), (X, y)):
-        assert evaluate(pipe, rows).accuracy == pipe.score(X, y)
-
-
 def test_rows_in_memory_are_evaluated_as_the_model_reads_them():
     X, y = blobs(200, 2, seed=3)
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(word=np.where(X[:, 0] > 0, "up", "down"))

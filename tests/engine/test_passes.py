@@ -63,38 +63,6 @@ def test_a_query_that_takes_pieces_sums_the_same_bits(store, monkeypatch):
     np.testing.assert_array_equal(found.total(9), query.sums(chunks).total(9))
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("curvature", ["full", "diagonal", "none"])
-def test_sums_are_those_of_rows_in_memory(store, scaled, curvature):
-    whole = store.read_rows(np.arange(store.rows))
-    scaling = Scaling(np.full(7, 0.5), np.linspace(1, 2, 7)) if scaled else None
-    features, rng = FeatureMap(7, 1.0, scaling), np.random.default_rng(2)
-    loss = BandLoss(ODM, float(whole.weight[whole.y >= 0].sum()), 0.5, 2.0)
-    there = PrimalProblem(features, loss, StorePasses(store, HERE))
-    memory = PrimalProblem.over_rows(features, loss, whole.X, whole.y, whole.weight)
-    w, v, steps = rng.normal(size=8), rng.normal(size=8), np.array([0.1, 1.0])
-    for precise in (False, True):
-        found, expected = (
-            there.sums(w, curvature, double_precision=precise),
-            memory.sums(w, curvature, double_precision=precise),
-        )
-        np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
-        np.testing.assert_allclose(
-            found.dual_image, expected.dual_image, rtol=0, atol=1e-5 * np.abs(expected.dual_image).max()
-        )
-        rounding = np.finfo(np.float64 if precise else np.float32).eps * np.abs(expected.curvature).max(initial=0.0)
-        np.testing.assert_allclose(found.curvature, expected.curvature, rtol=1e-5, atol=rounding)
-        there_slopes, slopes = (
-            there.slopes(w, v, steps, double_precision=precise),
-            memory.slopes(w, v, steps, double_precision=precise),
-        )
-        np.testing.assert_allclose(there_slopes, slopes, rtol=1e-4)
-        product = memory.product(w, v, double_precision=precise)
-        np.testing.assert_allclose(
-            there.product(w, v, double_precision=precise), product, rtol=0, atol=1e-4 * abs(product).max()
-        )
-
-
 @pytest.mark.parametrize("aligned", [False, True])
 def test_groups_and_runs(aligned):
     for n in (1, 2, 3, 23, 64, 1000, 100_000):

@@ -1,4 +1,4 @@
-"""Landmarks over a store: those of rows in memory, the same bits on any workers, kept rows only, bounded memory."""
+"""Landmarks over a store: those of rows in memory, kept rows only, bounded memory."""
 
 from pathlib import Path
 
@@ -65,19 +65,6 @@ def test_a_share_of_the_rows_is_that_of_rows_in_memory(store):
     expected = choose(GAUSS, source, 30, method="rp", seed=5, rows=400)
     assert found[0] == expected.index.tobytes()
     assert found != bits(chosen(store, "rp", 30))
-
-
-@pytest.mark.slow
-def test_same_bits_on_any_number_of_workers_and_when_one_is_killed(store, start_workers, scale_workers, killer):
-    here = [bits(chosen(store, method)) for method in RACES]
-    with start_workers(1) as client:
-        for count in (1, 3):
-            scale_workers(client, count)
-            assert [bits(chosen(store, method, cluster=Cluster.current())) for method in RACES] == here
-        kill = killer(client, lambda event: isinstance(event, Progress) and event.done > 0)
-        with listen(kill):
-            assert bits(chosen(store, "rp", cluster=Cluster.current())) == here[list(RACES).index("rp")]
-        assert kill.killed
 
 
 @EVERY_METHOD

@@ -382,6 +382,18 @@ def test_a_cube_and_its_map_on_disk(tmp_path, chunks):
     assert set(masked.coords) >= {"y", "x", "spatial_ref"}
 
 
+def test_a_map_is_written_in_parts(fitted, tmp_path):
+    """As docs/maps.md has it: what another process has written stays."""
+    cover = fitted.predict(scene().chunk(y=3))
+    cover.to_zarr(tmp_path / "map.zarr", compute=False, consolidated=False)
+    for lines in (slice(6, 9), slice(0, 3), slice(3, 6)):
+        part = cover[lines].drop_vars(["x", "latitude", "spatial_ref"], errors="ignore").drop_attrs()
+        part.to_zarr(tmp_path / "map.zarr", region={"y": lines}, consolidated=False)
+    written = xr.open_zarr(tmp_path / "map.zarr", consolidated=False, mask_and_scale=False)["prediction"]
+    np.testing.assert_array_equal(written, fitted.predict(scene()))
+    assert set(written.coords) == set(cover.coords)
+
+
 SMOOTH = {"gamma": 0.05, "lam": 2.0, "scale": None}  # few effective parameters, as leaving one out needs them
 
 

@@ -71,13 +71,6 @@ def test_the_threshold_parts_what_converges_from_what_is_refused(rows):
         model.set_params(discrepancy=1.05 * most).fit(X, y)
 
 
-def test_all_rows_as_landmarks_are_kernel_ridge(rows):
-    X, y = rows
-    ours = MDDKernelRidge(gamma=GAMMA, lam=LAM, n_landmarks=N).fit(X, y)
-    theirs = KernelRidge(kernel="rbf", gamma=GAMMA, alpha=LAM * N).fit(X, y)
-    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-7, atol=1e-8)
-
-
 def test_landmarks_are_ridge_in_their_span_and_lam_is_that_of_least_error(rows):
     X, y = rows[0], rows[1][:, 0]
     lams = np.logspace(-5, 0, 6)

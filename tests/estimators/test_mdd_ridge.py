@@ -1,7 +1,5 @@
 """MDDRidge: closed-form fixed points, the threshold, scikit-learn at one shard, leaving one out, bad input."""
 
-import warnings
-
 import dask
 import dask.array as da
 import numpy as np
@@ -67,25 +65,6 @@ def test_discrepancy_ends_in_the_fixed_point(rows, discrepancy):
     assert (model.n_iter_ == 1) == (discrepancy == 0)
 
 
-def test_the_bound_of_the_distance_holds(rows):
-    X, y = rows
-    settings = {"lam": 0.05, "discrepancy": 0.9, "n_partitions": 4, "random_state": 0}
-    A, b = linear_systems(X, y, shards_of(MDDRidge(**settings), N), 0.05)
-    W = linear_fixed_point(A, b, 0.045)
-    for most in (1, 3, 6):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = MDDRidge(**settings, max_iter=most, tol=1e-15).fit(X, y)
-        V = np.array([np.linalg.solve(a, c) for a, c in zip(A, b, strict=True)])
-        for _ in range(most):
-            others = (V.sum(axis=0) - V) / 3.0
-            V = np.array([np.linalg.solve(a, c - 0.045 * o) for a, c, o in zip(A, b, others, strict=True)])
-        np.testing.assert_allclose(model.coef_, V.mean(axis=0).T, rtol=1e-9, atol=1e-12)
-        far = sum(((v - w) * (a @ (v - w))).sum() for v, w, a in zip(V, W, A, strict=True))
-        size = sum((v * (a @ v)).sum() for v, a in zip(V, A, strict=True))
-        assert np.sqrt(far / size) <= model.gap_ * (1 + 1e-6) + 1e-12
-
-
 @pytest.mark.parametrize("m", [2, 3, 5])
 def test_the_threshold_parts_what_converges_from_what_is_refused(rows, m):
     X, y = rows
@@ -100,30 +79,6 @@ def test_the_threshold_parts_what_converges_from_what_is_refused(rows, m):
     )
     with pytest.raises(InputError, match=rf"beyond the threshold of these shards, {most:.4g}"[:-1]):
         start.set_params(discrepancy=1.05 * most).fit(X, y)
-
-
-def test_equal_shards_are_ridge_of_a_larger_lam(rows):
-    X, y = rows
-    model = MDDRidge(0.05, discrepancy=0.8, n_partitions=3, random_state=0, tol=1e-13)
-    dealt_X, dealt_y = np.empty((3 * N, D)), np.empty((3 * N, 2))
-    for shard in shards_of(model, 3 * N):
-        dealt_X[shard], dealt_y[shard] = X, y
-    expected = Ridge(alpha=0.05 * 1.8 * N).fit(X, y)
-    np.testing.assert_allclose(model.fit(dealt_X, dealt_y).coef_, expected.coef_, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.slow
-def test_consensus_tends_to_ridge_on_all_rows_and_more_slowly(rows):
-    X, y = 0.2 * rows[0], rows[1]
-    weight = np.random.default_rng(5).uniform(0.2, 3.0, N)  # shards of unequal weight
-    expected = Ridge(alpha=0.05 * weight.sum()).fit(X, y, weight).coef_
-    far, rounds = [], []
-    for pull in (0.0, 30.0, 300.0):
-        model = MDDRidge(0.05, discrepancy=pull, mode="consensus", n_partitions=3, random_state=0, tol=1e-6)
-        far.append(np.abs(model.set_params(max_iter=100_000).fit(X, y, weight).coef_ - expected).max())
-        rounds.append(model.n_iter_)
-    assert far[0] > 3 * far[1] > 20 * far[2]
-    assert rounds == sorted(rounds)
 
 
 def test_consensus_ends_in_its_fixed_point(rows):

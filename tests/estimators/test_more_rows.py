@@ -10,11 +10,7 @@ from scipy.sparse import csr_array
 
 from dask_odm import InputError, MDDRidge, ingest, load_model
 from dask_odm.estimators import mdd_ridge
-from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.papers.mdd import moments
-from dask_odm.papers.mdd.moments import Embedding, MomentQuery
-from dask_odm.papers.mdd.sum_tree import MomentSums
 from small_stores import store_of
 
 N = 4000
@@ -108,20 +104,6 @@ def test_stores_and_dask_arrays_that_are_not_read_into_memory(tmp_path):
     assert here.moments_layout_["in_store"] is False
     known = ~np.isnan(y)
     np.testing.assert_allclose(here.coef_, MDDRidge().fit(X[known], y[known]).coef_, rtol=1e-5)
-
-
-def test_sums_do_not_depend_on_how_blocks_are_divided(monkeypatch):
-    monkeypatch.setattr(moments, "PIECE_BYTES", 1)
-    X, y = rows(n=1037)
-    query = MomentQuery(Embedding(FeatureMap(5, 0.0), np.zeros(5)), np.zeros(1), 100)
-    blocks = [RowBlock(X[i : i + 100], y[i : i + 100], np.empty(0), i) for i in range(0, 1037, 100)]
-    whole = query.sums(blocks)
-    assert whole.order() == [(3, 0), (1, 4)], "ten whole blocks"
-    for order in (range(11), range(10, -1, -1), np.random.default_rng(0).permutation(11)):
-        total = sum((query.sums([blocks[i]]) for i in order), start=MomentSums({}))
-        np.testing.assert_array_equal(total.total(7), whole.total(7))
-    Z = np.column_stack([X, y, np.ones(1037)])
-    np.testing.assert_allclose(whole.total(7)[0], Z.T @ Z, rtol=1e-12)
 
 
 def test_a_frame_of_the_same_columns_is_asked_for():

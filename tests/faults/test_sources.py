@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import lzma
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,8 @@ import zarr
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers import lines
+from data.reading import zipped
 from faults.table import Fault, check_fault, each_way, raises, refused, tree
-
-
-def zipped(*names: str) -> bytes:
-    """A zip archive of CSV files."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name in names:
-            archive.writestr(name, "u,v,label\n1,2,a\n3,4,b\n")
-    return out.getvalue()
 
 
 def npz() -> bytes:
@@ -34,15 +25,16 @@ def npz() -> bytes:
     return out.getvalue()
 
 
+TABLE = b"u,v,label\n1,2,a\n3,4,b\n"
 GOOD = {
-    "a.csv": "u,v,label\n1,2,a\n3,4,b\n",
+    "a.csv": TABLE,
     "a.svm": "1 1:1 2:2\n-1 1:3 2:4\n",
     "a.jsonl": '{"u": 1, "label": "a"}\n{"u": 2, "label": "b"}\n',
     "b.jsonl": '{"t": "a b", "label": "a"}\n{"t": "c", "label": "b"}\n',
-    "a": "u,v,label\n1,2,a\n3,4,b\n",
-    "a.zip": zipped("a.csv"),
+    "a": TABLE,
+    "a.zip": zipped({"a.csv": TABLE}),
     "a.npz": npz(),
-    "a.csv.gz": gzip.compress(b"u,v,label\n1,2,a\n3,4,b\n"),
+    "a.csv.gz": gzip.compress(TABLE),
 }
 
 
@@ -67,7 +59,7 @@ def spreadsheet(content: bytes) -> dict[str, Any]:
 
     def save_as_text(folder: Path) -> None:
         (folder / "data" / "a.xlsx").unlink()
-        (folder / "data" / "a.csv").write_text(GOOD["a.csv"])
+        (folder / "data" / "a.csv").write_bytes(GOOD["a.csv"])
 
     return {
         "cause": lambda folder: [(folder / "data").mkdir(), write("data/a.xlsx", content)(folder)],
@@ -116,14 +108,14 @@ FAULTS = [
     Fault("Empty file", **of_file("a.csv", "")),
     Fault("Empty file", **of_file("a.svm", ""), note="LIBSVM"),
     Fault("Empty file", **of_file("a.csv", "\n\n"), note="blank lines"),
-    Fault("Empty file", **of_file("a.zip", zipped()), note="an archive"),
+    Fault("Empty file", **of_file("a.zip", zipped({})), note="an archive"),
     Fault("No rows", **csv()),
     Fault("Damaged compressed file", **of_file("a.csv.gz", GOOD["a.csv.gz"][:-12])),
     Fault("Not compressed", **of_file("a.csv.gz", "u,v,label\n1,2,a\n3,4,b\n")),
     Fault("Spreadsheet", **spreadsheet(b"PK\x03\x04 and what follows")),
     Fault("Not a zip file", **of_file("a.npz", b"PK\x03\x04 and what follows")),
     Fault("Damaged compressed file", **of_file("a", b"PK\x03\x04 and what follows"), note="zip"),
-    Fault("Archive of several files", **of_file("a.zip", zipped("a.csv", "b.csv"))),
+    Fault("Archive of several files", **of_file("a.zip", zipped({"a.csv": TABLE, "b.csv": TABLE}))),
     Fault("One column", **of_file("a.csv", "u:v:label\n1:2:a\n3:4:b\n")),
     Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n"3,5",4,b\n')),
     Fault("Value that is none", **parquet(["a", "b"], ([1.0], [2.0]))),

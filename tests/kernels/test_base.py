@@ -55,12 +55,6 @@ def test_a_tile_in_a_buffer_has_the_same_bits_and_so_have_some_of_its_rows(kerne
         assert_close(kernel.tile_packed(left[chosen], right), out[chosen], 1e-14)
 
 
-def test_bias_is_a_constant_feature():
-    X = rows(10, 5, 4)
-    wider = np.column_stack([X, np.ones(10)])
-    np.testing.assert_allclose(Linear(1.0).tile(X, X), Linear().tile(wider, wider), rtol=1e-14, atol=1e-14)
-
-
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_packing_leaves_the_rows_alone_and_knows_their_number(kernel, dtype):
@@ -140,12 +134,6 @@ def test_diagonal(kernel, dtype):
     diagonal = kernel.diagonal(X)
     assert diagonal.dtype == np.float64
     assert_close(diagonal, matrix(kernel, X).diagonal(), TOLERANCE[dtype])
-
-
-@EVERY_KERNEL
-def test_is_positive_semi_definite(kernel):
-    values = np.linalg.eigvalsh(kernel.tile(rows(60, 3, 7), rows(60, 3, 7)))
-    assert values[0] > -1e-12 * values[-1]
 
 
 @EVERY_KERNEL

@@ -76,17 +76,6 @@ def test_an_error_while_reading_is_passed_on_and_does_no_harm():
     np.testing.assert_array_equal(gram.matvec(np.ones(1300)), Gram(RBF(), X, 0).matvec(np.ones(1300)))
 
 
-@pytest.mark.parametrize("n", [1, 100, 512, 513, 5000, 100_003])
-@pytest.mark.parametrize("d", [1, 100, 100_000])
-def test_tiling_covers_every_row_once(n, d):
-    tiling = Tiling(n, d, 8)
-    spans = [tiling.span(b) for b in range(tiling.count)]
-    assert spans[0][0] == 0
-    assert spans[-1][1] == n
-    assert all(a[1] == b[0] and a[0] < a[1] for a, b in zip(spans, [*spans[1:], (n, n + 1)], strict=True))
-    assert tiling.size <= TILE_ROWS
-
-
 @dataclass(frozen=True, eq=False)
 class GatheredRows(ArrayRows):
     """Rows that are copied whenever they are read.

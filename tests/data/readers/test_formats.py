@@ -5,13 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dask_odm.data.readers import lines
 from dask_odm.data.readers.formats import detect_format, open_source
 from dask_odm.errors import InputError
-from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, tarred, write_file, zipped, zstd
+from data.reading import COMPRESS, libsvm_bytes, read_all, tarred, write_file, zipped, zstd
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
@@ -127,33 +125,3 @@ def test_formats_that_do_not_fit(tmp_path):
             open_source(svm, **options)
     with pytest.raises(InputError, match="weight as an array goes with arrays in memory"):
         open_source(csv, weight=np.ones(1))
-
-
-def _outcome(path: str, kind: str, block_bytes: int) -> list | InputError:
-    """Rows and labels of a file, or the error it gives."""
-    options = {"n_features": 9} if kind == "libsvm" else {}
-    try:
-        blocks = list(read_blocks(path, format=kind, block_bytes=block_bytes, **options))
-    except InputError as error:
-        return error
-    return [(row, label) for block in blocks for row, label in zip(block.X.tolist(), block.y.tolist(), strict=True)]
-
-
-nearly_right = st.text('0123456789.:-+e#,"nainf \n\r\tqTrueFals', max_size=80).map(str.encode)
-
-
-@settings(max_examples=90, deadline=None)
-@given(
-    st.one_of(st.binary(max_size=60), nearly_right, nearly_right),
-    st.integers(1, 40),
-    st.sampled_from(["libsvm", "csv"]),
-)
-def test_any_bytes_are_the_same_rows_or_an_input_error_in_any_blocks(tmp_path_factory, data, block_bytes, kind):
-    path = write_file(tmp_path_factory.mktemp("fuzz") / "f", data)
-    small, large = (_outcome(path, kind, size) for size in (block_bytes, 10**6))
-    if isinstance(small, InputError) or isinstance(large, InputError):
-        assert type(small) is type(large)
-        assert str(small).startswith(path)
-    else:
-        assert repr(small) == repr(large)
-        assert all(np.isfinite(row).all() for row, _ in small)

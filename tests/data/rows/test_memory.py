@@ -150,14 +150,6 @@ def test_first_of_equal_rows_in_order(dtype, d):
     np.testing.assert_array_equal(y[first][of], y)
 
 
-def test_swapped_features_and_other_labels_are_not_equal():
-    X = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [1.0, 2.0]])
-    for other in (-1.0, 2.0):  # of two classes, of many
-        first, of = merge_equal(X, np.array([1.0, 1.0, other, 1.0]))
-        np.testing.assert_array_equal(first, [0, 1, 2])
-        np.testing.assert_array_equal(of, [0, 1, 2, 0])
-
-
 def test_rows_of_one_hash_that_differ_are_left_alone(monkeypatch):
     monkeypatch.setattr(memory, "_hash_rows", lambda words, odd, out: out.fill(0))
     X = np.array([[1.0], [2.0], [1.0]])

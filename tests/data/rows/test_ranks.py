@@ -242,20 +242,6 @@ def test_stores_in_chunks_of_any_size_have_the_same_ranks(tmp_path, monkeypatch,
     assert 100 < len(found[0]["rank_knots"]) / 3 < 230, "of a sample"
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("over_passes")
-@pytest.mark.parametrize("solver", [Landmark(50), Cells(100), SODM(4)], ids=str)
-def test_same_bits_on_any_number_of_workers(tmp_path, client, scale_workers, solver):
-    X, y = task(2300)
-    store = store_of(tmp_path / "a.zarr", X, y.astype(int))
-    found = []
-    for count in (1, 3, 2):
-        scale_workers(client, count)
-        model = odm.ODMClassifier("laplacian", scale="ranks", solver=solver, random_state=0).fit(store.path)
-        found.append((model.dual_coef_.tobytes(), model.decision_function(X).tobytes()))
-    assert found[0] == found[1] == found[2]
-
-
 @pytest.mark.parametrize("model", [odm.ODMClassifier("linear"), odm.MDDRidge()], ids=lambda model: type(model).__name__)
 def test_linear_models_refuse_ranks(model):
     X, y = task(50)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -155,6 +156,21 @@ def test_a_manifest_that_lies_is_refused(path, change):
     forge(path, change)
     with pytest.raises(StoreError, match=r"m\.zarr'"):
         read_record(path, "model")
+
+
+def test_a_chunk_of_another_generation_is_named(path, tmp_path):
+    """It is sound in itself, and as long as it should be."""
+    others = {name: array[::-1] if array.ndim else array for name, array in made_up_arrays().items()}
+    write_record(tmp_path / "other.zarr", "model", others, ATTRIBUTES)
+    for name, key in (("vectors", "1/0"), ("codes", "0")):
+        own, theirs = (folder / name / "c" / key for folder in (path, tmp_path / "other.zarr"))
+        whole = own.read_bytes()
+        assert whole != theirs.read_bytes()
+        shutil.copy(theirs, own)
+        for read in (lambda name=name: read_record(path, "model").array(name), read_record(path, "model").verify):
+            with pytest.raises(StoreError, match=f"array '{name}', chunk {key}: .* of another store"):
+                read()
+        own.write_bytes(whole)
 
 
 @pytest.mark.parametrize("change", [{"content": 3}, {"kind": "checkpoint"}, None])

@@ -229,17 +229,6 @@ def test_no_rows_are_refused_as_scikit_learn_does(rows, form, method):
         getattr(model, method)(form(X)[:0])
 
 
-@pytest.mark.parametrize(("labels", "kind"), [
-    ([3, -1, 3, 7], "int8"), ([2**40, 5, 5], "uint64"), ([0.5, -2.0, 0.5], "f4"), ([True, False, True], "bool"),
-])  # fmt: skip
-def test_distinct_labels_keep_their_type(labels, kind):
-    given = np.array(labels, kind)
-    values, codes = checks.distinct(given)
-    np.testing.assert_array_equal(values, np.unique(given))
-    assert values.dtype == given.dtype
-    np.testing.assert_array_equal(values[codes], given)
-
-
 def _masked(X):
     """Rows of which one entry in ten of column 1 is masked, with a number behind the mask that is far away."""
     found = np.ma.array(X, mask=False, copy=True)

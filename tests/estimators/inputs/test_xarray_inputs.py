@@ -58,19 +58,6 @@ def chunked(dataset: xr.Dataset) -> xr.Dataset:
 SHAPES = {"as is": lambda d: d, "turned": turned, "chunked": chunked, "both": lambda d: chunked(turned(d))}
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["Dataset", "DataArray"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_is_the_model_of_the_plain_rows(rows, observed, model, shape, whole):
-    given = SHAPES[shape](observed)
-    fitted = ODMClassifier(**SETTINGS)
-    fitted = fitted.fit(given) if whole else fitted.fit(given["X"], given["y"])
-    frame = pd.DataFrame(rows[0], columns=NAMES)
-    np.testing.assert_allclose(fitted.decision_function(frame), model.decision_function(rows[0]), atol=1e-8)
-    assert fitted.feature_names_in_.tolist() == NAMES
-    score = fitted.score(given) if whole else fitted.score(given["X"], given["y"])
-    assert score == pytest.approx(model.score(*rows))
-
-
 @pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("what", ["predict", "decision_function"])
 @pytest.mark.parametrize("whole", [True, False], ids=["Dataset", "DataArray"])

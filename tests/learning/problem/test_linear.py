@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-import reference
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem import linear
 from dask_odm.learning.problem.features import FeatureMap
@@ -183,25 +182,6 @@ def test_losses_alone_are_also_those_of_a_models_predictions(d, dtype):
     assert c.problem().sums(w, "none", double_precision=True).predicted == pytest.approx(expected, rel=1e-12)
 
 
-@EVERY_SETTING
-@EVERY_FORM
-def test_gradient_and_hessian_are_derivatives(setting, form):
-    c = case(setting=setting, form=form, weighted=True, scaled=True)
-    w, step = somewhere(c), 1e-6
-    sums, problem = c.problem().sums(w, "full"), c.problem()
-    direction = somewhere(c, 7)
-    ahead, behind = w + step * direction, w - step * direction
-    slope = (c.primal(ahead) - c.primal(behind)) / (2 * step)
-    assert (w - sums.dual_image) @ direction == pytest.approx(slope, rel=1e-5, abs=1e-7 * sums.loss)
-    # away from the ends of the band the gradient is linear
-    pulls = [problem.sums(at, "none").dual_image for at in (ahead, behind)]
-    bend = -(pulls[0] - pulls[1]) / (2 * step)
-    margins, change = c.y * (c.phi @ w), np.abs(c.phi @ direction) * step
-    ends = [np.abs(margins - end) <= change for end in (1 - setting[2], 1 + setting[2])]
-    assert not np.any(ends), "the formula holds only where no row passes an end"
-    np.testing.assert_allclose(sums.curvature @ direction, bend, rtol=1e-4, atol=1e-6 * np.abs(bend).max())
-
-
 @WIDTHS
 @EVERY_FORM
 @pytest.mark.parametrize("scaled", [False, True], ids=["raw", "scaled"])
@@ -234,21 +214,6 @@ def test_slopes_are_derivatives_along_a_direction(setting, form):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
     ahead, behind = (c.terms(w + (0.6 + h) * direction)[0].sum() for h in (1e-6, -1e-6))
     assert found[2] == pytest.approx((ahead - behind) / 2e-6, rel=1e-4, abs=1e-6 * ahead)
-
-
-@EVERY_SETTING
-@EVERY_FORM
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_the_gap_is_half_the_squared_gradient(setting, form, bias):
-    """The dual of the s that the margins give, worked out from the kernel matrix."""
-    c = case(120, 5, setting, form=form, bias=bias, weighted=True)
-    K = c.phi @ c.phi.T
-    for w in (somewhere(c), np.zeros(c.features.k), 0.1 * somewhere(c, 1)):
-        sums = c.problem().sums(w, "none")
-        primal, gradient = 0.5 * w @ w + sums.loss, w - sums.dual_image
-        s = c.y * c.terms(w)[1]
-        dual = reference.dual_value(K, c.y, s, *setting, c.weights)
-        assert primal - dual == pytest.approx(0.5 * gradient @ gradient, rel=1e-9, abs=1e-9 * primal)
 
 
 @EVERY_FORM

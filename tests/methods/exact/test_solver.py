@@ -91,14 +91,6 @@ def test_few_rows_of_a_class(positive, limits):
 
 
 @BOTH_WAYS
-def test_from_the_optimum_nothing_is_left_to_do(limits):
-    p = small_problem(2 * N, SETTINGS[1])
-    solution = solve(p, start=p.coefficients, limits=limits)
-    assert len(solution.history) == 1
-    np.testing.assert_array_equal(solution.coefficients, p.coefficients)
-
-
-@BOTH_WAYS
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
 def test_from_any_start(scale, limits):
     p = small_problem(2 * N, SETTINGS[1])

@@ -53,14 +53,6 @@ def test_few_landmarks_are_never_below_the_optimum_and_the_gap_bounds_what_is_le
     assert (rough.primal - exact.primal) / rough.primal <= rough.gap * (1 + 1e-6) + 1e-12
 
 
-@pytest.mark.parametrize("lam", [1e2, 1e4, 1e6])
-def test_float32_rows_reach_the_tolerance(lam):
-    p = small_problem(4000, (lam, 0.2, 0.2), dtype="float32")
-    solution, _ = solve(p, np.arange(0, 4000, 20), tol=1e-4)
-    assert solution.converged
-    assert len(solution.history) < 30
-
-
 def test_more_rows_make_the_preconditioner_where_passes_are_long():
     """By three rows a landmark it took 44 to 50 passes."""
     rng = np.random.default_rng(1)

@@ -1,28 +1,22 @@
-"""SVRG and CSVRG against plain loops, L-BFGS and Newton: steps, optimum, divergence, the coreset's fixed point."""
+"""SVRG and CSVRG against plain loops, active sets and Newton: steps, optimum, divergence, the coreset's fixed point."""
 
 import numpy as np
 import pytest
 
 import reference
 from dask_odm.errors import InputError
-from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.papers.dsvrg import solver as svrg
-from dask_odm.papers.dsvrg.solver import SVRG, ArraySteps, draw_coreset, take_steps, walk_rows
-from small_problems import SETTINGS, SmallProblem, small_problem
+from dask_odm.papers.dsvrg.solver import SVRG, ArraySteps, draw_coreset, walk_rows
+from small_problems import SETTINGS, SmallProblem, linear_problem, wide
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 # without the setting whose condition takes tens of thousands of epochs over so few rows
 EVERY_SETTING = pytest.mark.parametrize("setting", [SETTINGS[0], *SETTINGS[2:]], ids=str)
-
-
-def linear_problem(n: int, setting=SETTINGS[0], *, bias: float = 1.0, **options) -> SmallProblem:
-    return small_problem(n, setting, kernel=Linear(bias), **options)
 
 
 def parts_of(p: SmallProblem) -> tuple:
@@ -40,11 +34,6 @@ def coreset_of(p: SmallProblem, chosen: np.ndarray, factor: np.ndarray, seed: in
 
 def solver_of(problem, *, tol=1e-6, max_iter=5000, step_size="auto", **options) -> SVRG:
     return SVRG("svrg", problem, SolverSettings(tol, max_iter), step_size, **options)
-
-
-def wide(p: SmallProblem) -> np.ndarray:
-    X = p.X.astype(np.float64)
-    return np.column_stack([X, np.full(len(X), np.sqrt(p.kernel.bias))]) if p.kernel.bias else X
 
 
 def duals(p: SmallProblem, w: np.ndarray) -> np.ndarray:
@@ -191,16 +180,6 @@ def test_a_coreset_stands_for_every_stratum(size):
     assert size > 400 or chosen.tolist() != again.tolist()
 
 
-def test_coreset_sums_are_right_on_average():
-    p = linear_problem(60, weighted=True)
-    strata, w = np.arange(60) % 3, np.random.default_rng(0).normal(size=4)
-    drawn = [draw_coreset(strata, 15, seed) for seed in range(500)]
-    with single_threaded_blas:  # once, since entering it takes milliseconds
-        pulls = np.array([coreset_of(p, *each).snapshot(w, np.zeros(4))[0] for each in drawn])
-    error = pulls.std(axis=0) / np.sqrt(len(pulls))
-    assert (np.abs(pulls.mean(axis=0) - pull(p, w)) < 5 * error).all()
-
-
 @WEIGHTED
 def test_a_coreset_ends_at_its_own_optimum(weighted, monkeypatch):
     monkeypatch.setattr(svrg, "STALL_EPOCHS", 1000)
@@ -226,12 +205,3 @@ def test_a_gap_that_stalls_ends_it():
     assert solution.history[-1]["passes"] == pytest.approx(1 + 1 + (len(solution.history) - 1) * 2.1)
     larger = draw_coreset(np.zeros(400, int), 300, seed=0)
     assert solver_of(coreset_of(p, *larger), max_iter=500, biased=True).run().gap < solution.gap
-
-
-def test_no_steps_move_nothing():
-    p = linear_problem(10)
-    _, loss, X, codes, weight = parts_of(p)
-    w = np.ones(4)
-    nothing = np.zeros(0, np.int64)
-    take_steps(X, codes, weight, nothing, w, w.copy(), w.copy(), loss.stiffness, loss.band, 1.0, 0.5)
-    np.testing.assert_array_equal(w, 1.0)

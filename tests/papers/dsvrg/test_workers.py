@@ -14,13 +14,11 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
-from dask_odm.engine.shuffle import Shuffle, partition_arrays
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
-from dask_odm.learning.solution import SolverSettings
 from dask_odm.papers.dsvrg import workers as ring
-from dask_odm.papers.dsvrg.solver import SVRG
 from dask_odm.papers.dsvrg.workers import Ring, RingJob, ring_partitions, visits
 from small_problems import blobs
 from small_stores import store_of
@@ -29,7 +27,6 @@ from traced import traced
 HERE = Cluster(None, 1, 2, 1 << 31, 1 << 31)
 ODM = ODMSettings(200.0, 0.3, 0.2)
 SCALING = Scaling(np.array([0.5, -1.0, 0.0, 2.0]), np.array([1.0, 0.5, 2.0, 1.0]))
-SETTINGS = {"lam": 1e3, "solver": "dsvrg", "random_state": 0, "tol": 1e-4, "scale": "minmax"}
 
 
 @pytest.fixture(scope="module")
@@ -113,19 +110,6 @@ def test_an_epoch_is_the_formula(job, store, tmp_path, monkeypatch, stage_steps)
         np.testing.assert_allclose(found, w, rtol=1e-4, atol=1e-6)
         assert passes == pytest.approx(count / len(y))
         assert hops == (parts if epoch == 0 or stage_steps is None else sum(c > 300 for c in job.partitions.counts))
-
-
-def test_in_memory_it_ends_where_stored_partitions_do(job, rows):
-    X, y, weight = rows
-    weight = weight * np.where(y > 0, 2.0, 1.0)
-    memory = partition_arrays(SCALING(X), y, weight, StratifiedPartitioner(Linear(1.0), 8, 5, 0))
-    other = RingJob(memory, None, job.features, job.loss, None, 7)
-    solver = SolverSettings(1e-8, 200)
-    a, b = (SVRG("dsvrg", Ring(j, HERE), solver).run() for j in (job, other))
-    assert a.converged
-    assert b.converged
-    np.testing.assert_allclose(a.x, b.x, atol=1e-4 * np.abs(a.x).max())
-    assert a.history[-1]["hops"] == 5 * (len(a.history) - 1)
 
 
 def test_partitions_depend_on_rows_alone():

@@ -1,12 +1,9 @@
 """One pass over a shard: scikit-learn's perceptron and Passive-Aggressive, and ODM's step from its definition."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from sklearn.linear_model import PassiveAggressiveClassifier, Perceptron
 
 from dask_odm.papers.mixing.online_passes import LOCALS, LocalRule
 from small_problems import blobs
@@ -21,32 +18,6 @@ def rule_of(name: str, C: float = 1.0, lam: float = 1e3, theta: float = 0.1, ups
 def walked(rule: LocalRule, X, y, *, weight=None, constant=False, seen=0, start=None) -> tuple[np.ndarray, np.ndarray]:
     w = np.zeros(X.shape[1] + constant) if start is None else np.array(start, dtype=float)
     return w, np.array(rule.walk(X, y, np.ones(len(y)) if weight is None else weight, w, seen))
-
-
-def scikit_learn(name: str, constant: bool, C: float):
-    settings = {"max_iter": 1, "tol": None, "shuffle": False, "fit_intercept": constant}
-    if name == "perceptron":
-        return Perceptron(**settings)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        loss = "squared_hinge" if name == "pa2" else "hinge"
-        return PassiveAggressiveClassifier(C=1e300 if name == "pa" else C, loss=loss, **settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "constant"), [("perceptron", False), ("perceptron", True), ("pa", False), ("pa1", False), ("pa2", False)]
-)
-def test_a_pass_is_scikit_learns(name, constant):
-    X, y = blobs(300, 4, seed=1, distance=1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        expected = scikit_learn(name, constant, 0.05).fit(X, y)
-    w, (moved, loss) = walked(rule_of(name, C=0.05), X, y, constant=constant)
-    np.testing.assert_allclose(w[:4], expected.coef_[0], rtol=1e-9)
-    if constant:
-        assert w[4] == pytest.approx(expected.intercept_[0])
-    assert 0 < moved <= 300
-    assert loss > 0
 
 
 def slow_pass(name: str, C: float, X: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, float]:

@@ -192,16 +192,6 @@ def test_losses_of_passive_aggressive_stay_below_theorem_3(mixing):
     assert 0 < losses <= (1.0 / gamma) ** 2 * largest**2  # u/γ has no loss
 
 
-@each_mixing
-@pytest.mark.parametrize("length", [0.5, 3.0])
-def test_losses_of_passive_aggressive_stay_below_theorem_4(mixing, length):
-    shards, u = made(separable=False, unit=True)
-    state, counted = run(shards, "pa", mixing)
-    best = np.array([(np.maximum(0.0, 1.0 - y * (X @ (length * u))) ** 2).sum() for X, y in shards])
-    losses, bound = (state.weights * counted[..., 1]).sum(), (state.weights * best).sum()
-    assert 0 < losses <= (length + 2.0 * np.sqrt(bound)) ** 2
-
-
 def test_suspects_contradict_beyond_chance():
     sizes = np.array([100, 100, 100, 100, 6])
     weights = np.array([[0.2] * 5, [0.4, 0.4, 0.1, 0.0, 0.1]])

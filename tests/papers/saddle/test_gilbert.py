@@ -32,17 +32,6 @@ def test_bounds_enclose_the_distance_all_along(problem_of, alpha, weighted):
         assert record["objective"] >= best * (1 - 1e-12)
 
 
-@ALPHAS
-def test_clients_take_the_steps_of_one_process(alpha):
-    X, y = apart(90)
-    expected = solve_gilbert(hulls(X, y, alpha), tol=1e-9, max_iter=50)
-    for count in (1, 7):
-        found = solve_gilbert(by_clients(X, y, alpha, count=count), tol=1e-9, max_iter=50)
-        np.testing.assert_allclose(found.points, expected.points, rtol=0, atol=1e-12)
-        if alpha is None:  # a client sends its best point of either class
-            assert found.history[-1]["rounds"] == len(found.history)
-
-
 def test_hulls_that_overlap_are_found_out_by_a_run_that_goes_on_too():
     X, y = np.random.default_rng(0).standard_normal((100, 4)), apart(100)[1]
     states: list[CorralState] = []

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
 
 from dask_odm.papers.saddle.feasibility import lower_bound
 from dask_odm.papers.saddle.nearest_point import (
@@ -45,13 +44,6 @@ def test_the_support_is_what_optimality_says():
         past = sign * (X @ found.direction - threshold)
         assert support[own & (past < -1e-6)].all()
         assert not support[own & (past > 1e-6)].any()
-
-
-def test_iris_setosa_against_the_rest():
-    X, y = load_iris(return_X_y=True)
-    X = 2 * (X - X.min(axis=0)) / np.ptp(X, axis=0) - 1
-    found = find_nearest_point(hulls(X, y == 0, None, step=50), tol=1e-9, max_iter=200)
-    assert np.linalg.norm(found.direction) == pytest.approx(0.82999, abs=1e-5)
 
 
 def test_many_vertices_of_many_features():

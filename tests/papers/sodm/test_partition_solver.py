@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-import reference
 from dask_odm.kernels import RBF, Linear, Polynomial, blocks
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows
@@ -107,20 +106,6 @@ def test_rows_from_elsewhere_are_only_read():
     assert solution.converged
 
 
-@EVERY_SETTING
-@WEIGHTED
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_features_solve_the_linear_problem(setting, weighted, bias):
-    p = small_problem(90, setting, kernel=Linear(bias), weighted=weighted, d=4)
-    s, w, steps = solve_features(p.losses, p.rows, bias, np.zeros(5))
-    wide = np.column_stack([p.X, np.full(90, np.sqrt(bias))])
-    expected, value = reference.solve_primal_linear(wide, p.y, *p.parameters, tol=1e-5)
-    np.testing.assert_allclose(w, expected, atol=1e-5)
-    assert p.dual(s) == pytest.approx(value, rel=1e-8)
-    np.testing.assert_allclose(wide.T @ (p.y * s), w, atol=1e-8 * (1 + np.abs(w).max()))
-    assert steps < 40
-
-
 def test_features_read_the_rows_block_by_block(monkeypatch):
     monkeypatch.setattr(blocks, "PANEL_BYTES", 1)
     p = small_problem(300, SETTINGS[0], kernel=Linear(1.0))
@@ -136,10 +121,3 @@ def test_features_read_the_rows_block_by_block(monkeypatch):
     _, whole, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
     assert largest <= 64
     np.testing.assert_allclose(w, whole, rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_features_of_narrow_rows_are_summed_in_float64(dtype):
-    p = small_problem(200, SETTINGS[1], kernel=Linear(1.0), dtype=dtype)
-    s, _, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
-    assert p.gap(s) < 1e-9

@@ -11,7 +11,7 @@ from dask_odm.events import CheckpointOpened, IterationFinished, LevelFinished, 
 from dask_odm.kernels import RBF
 from dask_odm.papers.sodm import recipe as sodm
 from dask_odm.solvers import SODM
-from small_problems import SmallProblem, blobs
+from small_problems import SmallProblem, blobs, dual_of
 from small_stores import store_of
 from stopping import StoppedError, stop_at
 
@@ -53,12 +53,6 @@ def best(problem) -> float:
     """P of the optimum, to rounding."""
     a = problem.coefficients
     return problem.primal(problem.y * a)
-
-
-def dual_of(model: ODMClassifier, y: np.ndarray) -> np.ndarray:
-    s = np.zeros(len(y))
-    s[model.support_] = y[model.support_] * model.dual_coef_[0]
-    return s
 
 
 @pytest.mark.parametrize("parts", [1, 4, 6])

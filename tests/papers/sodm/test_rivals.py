@@ -1,6 +1,5 @@
 """The cascade, DiP and DC as solvers: gaps of all rows, fixed points, checkpoints of their own."""
 
-import math
 import warnings
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from dask_odm.kernels import RBF, Linear
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.sodm import recipe as tree_recipe
 from dask_odm.solvers import DC, SODM, Cascade, DiP
-from small_problems import SmallProblem, blobs
+from small_problems import SmallProblem, blobs, dual_of
 from small_stores import store_of
 
 # cascades and DiP end above tol on such rows, and say so: `test_what_is_left_behind_is_told` has it
@@ -54,12 +53,6 @@ def test_what_is_left_behind_is_told(rows, solver):
         assert f"solver='{solver}' ended at a relative gap of {model.dual_gap_:.1e} over all rows" in message
 
 
-def dual_of(model: ODMClassifier, y: np.ndarray) -> np.ndarray:
-    s = np.zeros(len(y))
-    s[model.support_] = y[model.support_] * model.dual_coef_[0]
-    return s
-
-
 @pytest.mark.parametrize(("kernel", "source"), [("rbf", "store"), ("linear", "memory")])
 @pytest.mark.parametrize("solver", RIVALS)
 def test_the_gap_is_that_of_all_rows(rows, solver, kernel, source, tmp_path):
@@ -86,13 +79,6 @@ def test_a_cascade_is_that_of_the_reference(rows):
     model = fit("cascade", X, y)
     np.testing.assert_allclose(dual_of(model, y), expected, atol=1e-7 * np.abs(expected).max())
     assert [r["rows"] for r in model.history_] == [sum(map(len, nodes)) for nodes in levels]
-
-
-@pytest.mark.parametrize("solver", RIVALS)
-def test_what_stops_above_the_root_has_no_gap(rows, solver):
-    model = fit(solver, *rows, stop_at=2)
-    assert math.isnan(model.dual_gap_)
-    assert model.history_[-1]["partitions"] == 2
 
 
 @pytest.mark.parametrize(("stop_at", "intercept"), [(8, True), (4, False)])

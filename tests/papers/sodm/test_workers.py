@@ -1,4 +1,4 @@
-"""The merging tree holds the papers' properties: Theorem 1, objectives that only rise, a root that is the optimum."""
+"""The merging tree holds the papers' properties: objectives that only rise, a root that is the optimum."""
 
 import itertools
 import math
@@ -26,63 +26,6 @@ TOL = 1e-6
 
 
 TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=70)  # nodes of more rows are solved to a tolerance
-
-
-def leaf_duals(p: SmallProblem, parts: int, seed: int = 0) -> tuple[list[np.ndarray], list[SmallProblem], np.ndarray]:
-    """Exact solutions of the leaves, their problems, and the row numbers in partition order."""
-    job = make_job(p, parts, seed=seed)
-    leaves = [part_of(p, job, k, k + 1) for k in range(parts)]
-    return [leaf.optimum()[0] for leaf in leaves], leaves, job.partitions.row_numbers(0, parts)
-
-
-@pytest.mark.parametrize("setting", [s for s in SETTINGS if s[1] > 0], ids=str)
-@pytest.mark.parametrize(("parts", "seed"), [(2, 0), (3, 1), (8, 2), (24, 3)])
-def test_theorem_one(setting, parts, seed):
-    """With exact leaves, for the *unscaled* concatenation: 0 ≤ d(s̃) − d(s*) ≤ U² (Q + M (M−m) c)."""
-    p = small_problem(96, setting)
-    solutions, leaves, rows = leaf_duals(p, parts, seed)
-    joined = np.empty(96)
-    joined[rows] = np.concatenate(solutions)
-    best, objective = p.optimum()
-    excess = objective - p.dual(joined)
-    lam, upsilon, theta = setting
-    where = np.empty(96, int)
-    where[rows] = np.repeat(np.arange(parts), [len(leaf.y) for leaf in leaves])
-    across = np.abs(p.K)[where[:, None] != where].sum()
-    largest = max(np.abs(joined).max(), np.abs(best).max())
-    smallest = min(len(leaf.y) for leaf in leaves)
-    bound = largest**2 * (across + 96 * (96 - smallest) * (1 - theta) ** 2 / (lam * upsilon))
-    assert -1e-9 * abs(objective) <= excess <= bound
-
-
-@EVERY_SETTING
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-@pytest.mark.parametrize("parts", [2, 7, 16])
-def test_the_scaled_start_is_no_worse_than_its_children(setting, weighted, parts):
-    """D(scaled start) ≥ Σ (m_k/m) D_k(s_k) ≥ 0 = D(cold start), for exact children and for any others."""
-    p = small_problem(96, setting, weighted=weighted)
-    exact, leaves, rows = leaf_duals(p, parts)
-    rng = np.random.default_rng(0)
-    for rough in (0.0, 0.3):
-        children = [s * rng.uniform(1 - rough, 1 + rough, len(s)) for s in exact]
-        total = p.weight.sum()
-        start = np.empty(96)
-        start[rows] = np.concatenate([s * leaf.weight.sum() / total for s, leaf in zip(children, leaves, strict=True)])
-        mean = sum(leaf.weight.sum() / total * leaf.dual(s) for s, leaf in zip(children, leaves, strict=True))
-        assert p.dual(start) >= mean - 1e-9 * abs(mean)
-        if not rough:
-            assert mean >= 0
-
-
-def test_erratum_the_plain_concatenation_is_worse_than_none():
-    """Both papers start from it; λ and γ as where it was measured. Scaled, the start is close to the optimum."""
-    p = small_problem(400, (64.0, 0.5, 0.5), kernel=RBF(0.0, 0.5))
-    solutions, leaves, rows = leaf_duals(p, 4)
-    plain, scaled = np.empty(400), np.empty(400)
-    plain[rows] = np.concatenate(solutions)
-    scaled[rows] = np.concatenate([s * len(leaf.y) / 400 for s, leaf in zip(solutions, leaves, strict=True)])
-    _, objective = p.optimum()
-    assert p.dual(plain) < 0.0 < 0.5 * objective < p.dual(scaled) <= objective
 
 
 def objectives(result) -> list[float]:
@@ -168,20 +111,6 @@ def test_early_stop_ends_where_every_start_had_converged(monkeypatch):
     assert math.isnan(stopped.gap)
     below = grow(job, fan_in=2, stop_at=64 >> (first - 1))
     np.testing.assert_allclose(stopped.dual, below.dual, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("parts", "fan_in", "stop_at", "sizes"),
-    [(1, 2, 1, [1]), (16, 4, 1, [16, 4, 1]), (5, 2, 1, [5, 3, 2, 1]), (7, 3, 2, [7, 3, 1]), (9, 3, 3, [9, 3])],
-)
-def test_levels(parts, fan_in, stop_at, sizes):
-    levels = TreeSettings(fan_in, stop_at).levels(parts)
-    assert [len(bounds) - 1 for bounds in levels] == sizes
-    for bounds in levels:
-        assert (bounds[0], bounds[-1]) == (0, parts)
-        assert bounds == sorted(set(bounds))
-    for below, above in itertools.pairwise(levels):
-        assert set(above) <= set(below)
 
 
 def test_events_and_history_are_the_levels():
