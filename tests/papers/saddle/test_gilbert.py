@@ -41,3 +41,12 @@ def test_hulls_that_overlap_are_found_out_by_a_run_that_goes_on_too():
     assert again.verdict.overlap
     figures = ("iteration", "gap", "passes")
     assert [[r[k] for k in figures] for r in again.history] == [[r[k] for k in figures] for r in whole.history]
+
+
+@ALPHAS
+def test_a_run_of_clients_goes_on_to_the_same_steps_and_costs(alpha):
+    X, y = apart(90)
+    states: list[CorralState] = []
+    whole = solve_gilbert(by_clients(X, y, alpha), tol=1e-9, max_iter=20, on_state=states.append)
+    again = solve_gilbert(by_clients(X, y, alpha), tol=1e-9, max_iter=20, resume=states[len(states) // 2])
+    assert [r | {"seconds": 0} for r in again.history] == [r | {"seconds": 0} for r in whole.history]
