@@ -26,7 +26,7 @@ from dask_odm.papers.saddle.client_rows import (
     sum_below,
 )
 from dask_odm.papers.saddle.problem import HullProblem, Vertex
-from dask_odm.papers.saddle.weighted_quantile import Found, Look, Looked, find_quantiles
+from dask_odm.papers.saddle.weighted_quantile import Found, Look, Looked, find_quantiles, memory_of
 from dask_odm.typing import Array
 
 
@@ -75,9 +75,9 @@ class ClientHulls:
 
     ``groups`` of clients are a `GroupHere`, or `dask_odm.engine.rounds.Rounds`. All clients are asked at once, and
     answer in their order. ``by_passes`` is the problem of the same rows, to which other questions are put.
-    ``passes_made`` counts passes of all clients over their rows. ``sent`` (2,) are the questions, and the numbers sent
-    to and received from all clients, unless they are not ``counted``. A single client is this process itself: to it,
-    messages cost nothing.
+    ``passes_made`` counts passes of all clients over their rows, ``rounds`` the questions, and ``floats`` the numbers
+    sent to and received from all clients, unless they are not ``counted``. A single client is this process itself: to
+    it, messages cost nothing.
     """
 
     groups: Any
@@ -86,8 +86,10 @@ class ClientHulls:
     preparation: Preparation
     counted: bool = True
     passes_made: int = 0
-    sent: Array = field(init=False, default_factory=lambda: np.zeros(2))
+    rounds: int = 0
+    floats: int = 0
     holds_rows: ClassVar[bool] = False  # clients have them
+    _last: Array = field(init=False, default_factory=lambda: np.empty(0))
 
     def step(self, step: Callable[..., Any], *message: Any) -> list[Any]:
         """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
@@ -109,7 +111,8 @@ class ClientHulls:
     def _told(self, message: Any, of_groups: list[Any]) -> list[Any]:
         answers = list(chain.from_iterable(of_groups))
         if self.counted:
-            self.sent = self.sent + np.array([1, self.count * floats_of(message) + floats_of(answers)])
+            self.rounds += 1
+            self.floats += self.count * floats_of(message) + floats_of(answers)
         return answers
 
     @property
@@ -126,8 +129,18 @@ class ClientHulls:
         """Figures for a record: rounds, numbers that travelled, and these in units of one per client and feature."""
         if not self.counted:
             return {}
-        rounds, floats = map(int, self.sent)
-        return {"rounds": rounds, "floats": floats, "communication": floats / (self.count * self.by_passes.d)}
+        unit = self.count * self.by_passes.d
+        return {"rounds": self.rounds, "floats": self.floats, "communication": self.floats / unit}
+
+    @property
+    def memory(self) -> Array:
+        """Costs and results of the last look, from which a resumed run continues to the same bits and figures."""
+        return np.concatenate([[self.rounds, self.floats], self._last])
+
+    @memory.setter
+    def memory(self, memory: Array) -> None:
+        self.rounds, self.floats = (int(number) for number in memory[:2])
+        self._last = memory[2:]
 
     def vertex(self, w: Array, *, exact: bool = True) -> Vertex:
         """Return the points of the hulls that minimise ``w·(a − b)``, w (D,), always without slack."""
@@ -152,10 +165,14 @@ class ClientHulls:
         """Find the thresholds of both classes; the ``point`` of each is Σ e s of its unsigned scores."""
         # an answer of eight numbers a bin is about two vectors
         bins = 1024 if self.count == 1 else max(16, len(w) // 4 - 2)
-        first = Look.first(w, self.scale, bins)
+        first = Look.first(w, self.scale, bins, self._last, share=0.5)
 
         def ask(look: Look) -> Looked:
             positive, *others = self.read(look_along, w, look)
             return sum(others, positive)
 
-        return find_quantiles(ask, first, self.by_passes.mass, allowed)
+        found = find_quantiles(ask, first, self.by_passes.mass, allowed)
+        # of the mean rows at the thresholds, which would be vectors to send, the part along w is known
+        thresholds = [each.threshold for each in found]
+        self._last = memory_of(w, thresholds, np.outer(thresholds, w) / (float(w @ w) or 1.0))
+        return found

@@ -52,13 +52,16 @@ class Verdict:
 def settle_overlap(problem: HullProblem) -> tuple[Verdict, float]:
     """Test whether the hulls overlap. Returns the verdict, and a lower bound of half the squared distance.
 
-    The bound is 0 unless the hulls were proved disjoint.
+    The bound is 0 unless the hulls were proved disjoint. The problem's `memory` is left as it was.
     """
     verdict = judge(problem)
     if verdict.overlap is not False:
         return verdict, 0.0
+    memory = problem.memory
     w = verdict.direction
-    return verdict, lower_bound(w, problem.vertex(w).least(w))
+    lower = lower_bound(w, problem.vertex(w).least(w))
+    problem.memory = memory
+    return verdict, lower
 
 
 def lower_bound(w: Array, least: float) -> float:

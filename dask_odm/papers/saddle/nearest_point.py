@@ -98,7 +98,7 @@ def find_nearest_point(
         corral = Corral.of_state(resume, problem, forgetful=forgetful)
         lower = resume.lower
         log.take_up(resume.history)
-        problem.sent = resume.sent
+        problem.memory = resume.memory
         problem.passes_made = resume.passes
     elif corral is None:
         corral = Corral.of_start(problem, forgetful=forgetful)
@@ -108,7 +108,7 @@ def find_nearest_point(
         z = corral.nearest
         upper = 0.5 * float(z @ z)
         overlap = upper <= 0.5 * (TOUCHING * problem.scale) ** 2
-        sent = problem.sent
+        memory = problem.memory
         passes = problem.passes_made
         vertex = problem.vertex(z)
         lower = max(lower_bound(z, vertex.least(z)), lower)
@@ -116,7 +116,7 @@ def find_nearest_point(
         figures: dict[str, Any] = problem.costs if forgetful else {"corral": len(corral)} | problem.costs
         log.add(gap, upper, problem.passes_made, lower=lower, **figures)
         if on_state is not None:
-            on_state(corral.state(lower, passes, sent, log.history))
+            on_state(corral.state(lower, passes, memory, log.history))
         if len(log.history) == 8 and lower == 0 and not overlap:
             verdict, lower = settle_overlap(problem.by_passes)
             overlap = bool(verdict.overlap)
@@ -159,8 +159,8 @@ class CorralState:
 
     ``vectors`` (3, k, d) are directions, the points that are their vertices, and the parts of these in the positive
     hull; a point is the difference of points of both hulls. ``weights`` has shape (k,), ``factor`` (k, k) is R and
-    ``spread`` is s. ``lower`` is the largest lower bound so far; ``passes`` over the rows and what the problem has
-    ``sent`` are those before the last vertex, which a resumed run computes again.
+    ``spread`` is s. ``lower`` is the largest lower bound so far; ``passes`` over the rows and the problem's ``memory``
+    are those before the last vertex, which a resumed run computes again.
     """
 
     vectors: Array
@@ -169,7 +169,7 @@ class CorralState:
     spread: float
     lower: float
     passes: int
-    sent: Array
+    memory: Array
     history: list[Record]
 
 
@@ -229,10 +229,10 @@ class Corral:
         """Return the numbers, ascending, of the rows in memory that some point is made of."""
         return np.flatnonzero(np.unpackbits(np.bitwise_or.reduce(self.supports)))
 
-    def state(self, lower: float, passes: int, sent: Array, history: Sequence[Record]) -> CorralState:
+    def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
         """Return a copy of the corral as a checkpoint."""
         vectors = self.vectors[:, : len(self)].copy()
-        return CorralState(vectors, self.weights, self.factor, self.spread, lower, passes, sent, list(history))
+        return CorralState(vectors, self.weights, self.factor, self.spread, lower, passes, memory, list(history))
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
         """Add the vertex of a direction, and move the nearest point; return whether it moved.

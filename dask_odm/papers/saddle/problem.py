@@ -33,12 +33,13 @@ from dask_odm.papers.saddle.weighted_quantile import (
     cut_scores,
     find_quantiles,
     look_at,
+    memory_of,
 )
 from dask_odm.typing import Array
 
 TOUCHING = 1e-10  # distance relative to the rows' scale below which float64 cannot tell two hulls from touching ones
 TILT_FEATURES = 1024  # most features for which `dask_odm.papers.saddle.feasibility` computes Hessians
-LOOK_BYTES = 1 << 20  # bytes of the sums of a look for one class, which a pass over streamed rows returns
+LOOK_BYTES = 512 << 10  # bytes of the sums of a look for one class, which a pass over streamed rows returns
 
 
 def hull_pass_bytes(d: int) -> PassBytes:
@@ -276,7 +277,8 @@ class HullProblem:
 
     The caps are ``c_i / (alpha · min(C₊, C₋))``, C being the weight of a class; None means the whole hulls.
     ``passes_made`` counts passes over the rows. The score of a vertex of streamed rows may exceed the least by the
-    share ``slack`` of ‖w‖², which saves passes. ``sent`` is empty, since nobody counts what passes send.
+    share ``slack`` of ‖w‖², which saves passes. ``memory`` has the results of the last look at streamed rows, by which
+    a resumed run goes on to the same bits; it is empty at the start.
     """
 
     query: HullQuery
@@ -284,7 +286,7 @@ class HullProblem:
     alpha: float | None
     passes_made: int = 0
     slack: float = 0.0
-    sent: Array = field(init=False, default_factory=lambda: np.empty(0))
+    memory: Array = field(init=False, default_factory=lambda: np.empty(0))
     totals: Totals = field(init=False)
     _held: HeldRows | None = field(init=False)
     costs: ClassVar[dict[str, Any]] = {}  # further figures of a step's record, as clients have them
@@ -327,6 +329,7 @@ class HullProblem:
         """Return the problem of the same rows for another alpha."""
         other = copy(self)
         other.alpha = alpha
+        other.memory = np.empty(0)
         return other
 
     def vertex(self, w: Array, *, exact: bool = False) -> Vertex:
@@ -374,8 +377,9 @@ class HullProblem:
     # Streamed rows ---------------------------------------------------------------------------------------------
 
     def _looked_up(self, w: Array, allowed: float) -> Vertex:
-        first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d))
+        first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d), self.memory)
         found = find_quantiles(lambda look: self.run(HullQuery.quantiles, w, look), first, self.mass, allowed)
+        self.memory = memory_of(w, [each.threshold for each in found], [each.mean for each in found])
         points = np.array([each.point for each in found])
         slack = found[0].slack + found[1].slack
         return Vertex(points, (found[0].threshold, -found[1].threshold), slack=slack)

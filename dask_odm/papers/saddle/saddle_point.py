@@ -55,7 +55,7 @@ class SaddleState:
 
     ``w`` (D,) is for rows of largest norm 1. ``shift`` (2,) are summands that normalise the clients' log e of either
     class. ``now`` and ``before`` (2, B) are Σ e x over the next block, for e now and a step ago. ``points`` (2, D) are
-    the nearest so far, ``upper`` and ``lower`` the best bounds, ``sent`` is that of the hulls.
+    the nearest so far, ``upper`` and ``lower`` the best bounds, ``memory`` is that of the hulls.
 
     ``share`` is δ, the share of the gap that the entropy's term may leave, and ``gamma`` γ. For steps in all
     coordinates L is at most ``coupling``; the first one is that of any rows of norm 1.
@@ -69,7 +69,7 @@ class SaddleState:
     now: Array
     before: Array
     points: Array
-    sent: Array
+    memory: Array
     history: list[Record]
     passes: int = 0
     sweeps: int = 0
@@ -109,7 +109,7 @@ def solve_saddle_point(
         log.take_up(resume.history)
         log.history = list(resume.history)
         hulls.passes_made = resume.passes
-        hulls.sent = resume.sent
+        hulls.memory = resume.memory
     verdict: Verdict | None = None
     gap = relative_gap(state.upper, state.lower)
     while True:
@@ -244,7 +244,7 @@ class _Server:
         looks = state.sweeps // SWEEPS
         if self._fused and not looks & (looks - 1):  # at the looks 0, 1, 2, 4, 8 and so on
             state = replace(state, coupling=self._coupling(state))
-        return replace(state, passes=hulls.passes_made, sent=hulls.sent)
+        return replace(state, passes=hulls.passes_made, memory=hulls.memory)
 
     def _coupling(self, state: SaddleState, products: int = 6) -> float:
         """Return half the root of the largest eigenvalue of the classes' covariances by e, for rows of largest norm 1.

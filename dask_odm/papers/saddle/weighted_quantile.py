@@ -7,17 +7,21 @@ the *threshold* here. Rows of equal score share what is left for them in proport
 there twice equals one of weight 2 to the last bit, and neither the order of the rows nor who holds them matters.
 
 Over spread rows, a *look* is one pass. For either class it returns the weights and the weighted sums of the rows below
-a window of scores, in equal bins of the window, and above it, with the least and the largest score of each bin. The
-first window has all scores, since none exceeds ‖x‖ ‖w‖. If the threshold is in a bin, all rows of the bin share what is
-left to reach a sum of 1. That gives a point of the hull, whose score exceeds the least one by the bin's spread of
-scores at most. If that is too much, the bin is the window of the next look. When the rows of a bin have a single score,
-the point is exact.
+a window of scores, in equal bins of the window, and above it, with the least and the largest score of each bin. If the
+threshold is in a bin, all rows of the bin share what is left to reach a sum of 1. That gives a point of the hull, whose
+score exceeds the least one by the bin's spread of scores at most. If that is too much, the bin is the window of the
+next look. When the rows of a bin have a single score, the point is exact.
+
+The window is predicted. A quantile of w·x is homogeneous in w, and its derivative is the mean of the rows there, which
+the bin of the last look gave. So it is expected at the product of that mean and the new w, in a window that is narrow
+if w moved little. It cannot leave a certain range, since no score moves by more than ‖x‖ ‖Δw‖. If it is not in the
+window, the scores on its side of it, within the range, are the next window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,33 +78,69 @@ def cut_scores(scores: Array, weight: Array | None, mass: float) -> Cut:
 # Rows spread over workers ------------------------------------------------------------------------------------------
 
 
-Window = tuple[float, float]  # the least and the largest score in it
+@dataclass(frozen=True)
+class Guess:
+    """The range of a threshold: certainly from ``start`` to ``stop``, probably in the window ``low`` to ``high``."""
+
+    start: float
+    stop: float
+    low: float
+    high: float
+
+    def within(self, low: float, high: float) -> Guess:
+        """Return the guess with the window from score ``low`` to ``high``, both included."""
+        return replace(self, low=low, high=high)
 
 
 @dataclass(frozen=True)
 class Look:
-    """The message of a look: the windows of both classes' signed scores, and the number of ``bins`` of each."""
+    """The message of a look: the guesses of both classes' thresholds, and the number of ``bins`` of each window."""
 
-    windows: tuple[Window, Window]
+    guesses: tuple[Guess, Guess]
     bins: int
 
     @classmethod
-    def first(cls, w: Array, scale: float, bins: int) -> Look:
-        """Return a look at all scores along ``w`` (d,); ``scale`` is the largest norm of a row."""
+    def first(cls, w: Array, scale: float, bins: int, memory: Array, share: float = 0.1) -> Look:
+        """Return the first look at ``w`` (d,), using the `memory_of` the last w; it is empty if there is none.
+
+        ``scale`` is the largest norm of a row. The window about the expected threshold covers a ``share`` of the range.
+        """
         reach = max(scale * float(np.linalg.norm(w)) * (1 + 1e-6), ONE_SCORE)
-        return cls(((-reach, reach), (-reach, reach)), bins)
+        if not memory.size:
+            return cls((Guess(-reach, reach, -reach, reach),) * 2, bins)
+        last, *means = memory[2:].reshape(3, -1)
+        moved = scale * float(np.linalg.norm(w - last)) + 1e-6 * reach
+        guesses = []
+        for threshold, mean in zip(memory[:2].tolist(), means, strict=True):
+            start = max(-reach, threshold - moved)
+            stop = min(reach, threshold + moved)
+            if not start < stop:
+                start = -reach
+                stop = reach
+            expected = float(mean @ w)
+            low = max(start, expected - share * moved)
+            high = min(stop, expected + share * moved)
+            guesses.append(Guess(start, stop, low, high) if low < high else Guess(start, stop, start, stop))
+        return cls((guesses[0], guesses[1]), bins)
+
+
+def memory_of(w: Array, thresholds: Sequence[float], means: Sequence[Array] | Array) -> Array:
+    """Return what the next look needs, (3 d + 2,): thresholds of scores along w (d,), and mean signed rows there."""
+    return np.concatenate([thresholds, w, *means])
 
 
 @dataclass(frozen=True)
 class Found:
     """Vertex of one class along w: ``w·point`` (``point`` (d,)) exceeds its least value by at most ``slack``.
 
-    ``threshold`` is that of the signed scores, which ``cut`` takes within a bin.
+    ``threshold`` is that of the signed scores, which ``cut`` takes within a bin; ``mean`` (d,) is of the signed rows
+    there.
     """
 
     cut: Cut
     threshold: float
     point: Array
+    mean: Array
     slack: float
 
 
@@ -137,13 +177,18 @@ class Looked:
         used = 0.0 if mass == 0 else min(1.0, left * mass / own)
         point = cut.full * sums[:at].sum(axis=0) + cut.tied * sums[at]
         slack = left * (1.0 - used) * (high - low)
-        return Found(cut, low + used * (high - low), point, slack)
+        return Found(cut, low + used * (high - low), point, CLASSES[k] * sums[at] / own, slack)
 
-    def elsewhere(self, k: int, mass: float) -> Window:
-        """Return the window of the next look if rounding put the threshold of class ``k`` outside: all scores there."""
+    def elsewhere(self, k: int, guess: Guess, mass: float) -> Guess:
+        """Return the guess for the next look: all scores of class ``k`` beyond the window, on the threshold's side.
+
+        If none of them is in the range, rounding put the threshold outside.
+        """
         group = 0 if self.sums[k, 0, -1] > mass or self.sums[k, -1, -1] == 0 else -1
-        low, high = self.ends[:, k, group].tolist()
-        return low, high
+        least, largest = self.ends[:, k, group].tolist()
+        low = max(least, guess.start)
+        high = min(largest, guess.stop)
+        return guess.within(low, high) if low < high else guess.within(least, largest)
 
 
 def find_quantiles(
@@ -158,14 +203,14 @@ def find_quantiles(
         looked = ask(look)
         found = []
         following = []
-        for k, window in enumerate(look.windows):
+        for k, guess in enumerate(look.guesses):
             known = looked.found(k, mass)
             if known is None:
-                following.append(looked.elsewhere(k, mass))
+                following.append(looked.elsewhere(k, guess, mass))
             elif 2 * known.slack > max(allowed, rounded * abs(known.threshold), ONE_SCORE):
-                following.append((known.cut.low, known.cut.high))
+                following.append(guess.within(known.cut.low, known.cut.high))
             else:
-                following.append(window)
+                following.append(guess)
                 found.append(known)
         if len(found) == 2:
             return found[0], found[1]
@@ -173,8 +218,8 @@ def find_quantiles(
 
 
 def bin_count(kept: int, d: int) -> int:
-    """Return the number of bins, at least 64, whose sums of ``d`` features take ``kept`` bytes for a class."""
-    return max(64, kept // (8 * (d + 3)) - 2)
+    """Return the number of bins, 64 to 1024, whose sums of ``d`` features take ``kept`` bytes for a class."""
+    return max(64, min(1024, kept // (8 * (d + 3)) - 2))
 
 
 def look_at(
@@ -192,7 +237,7 @@ def look_at(
     """
     groups = look.bins + 2
     far = np.finfo(float).max  # ends of an empty bin; the compiled loops know no infinity
-    edges = np.array(look.windows)
+    edges = np.array([[each.low, each.high] for each in look.guesses])
     sums = np.zeros((2 * groups, len(u) + 1))
     ends = np.repeat([[far], [-far]], 2 * groups, axis=1)
     for X, codes, weight in rows:

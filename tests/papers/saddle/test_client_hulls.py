@@ -28,7 +28,7 @@ def test_a_vertex_is_that_of_all_rows_together(start):
         whole = hulls(X, y, alpha, weight)
         parts = by_clients(X, y, alpha, weight, count=int(rng.integers(1, min(8, len(y)) + 1)))
         w = rng.standard_normal(X.shape[1]) * 10.0 ** rng.integers(-6, 6)
-        for _ in range(3):
+        for _ in range(3):  # the later ones are looked for near the first
             expected, found, least = whole.vertex(w), parts.vertex(w), parts.least(w)
             np.testing.assert_allclose(found.points, expected.points, rtol=0, atol=1e-12 * (1 + np.abs(X).max()))
             np.testing.assert_allclose(found.thresholds, expected.thresholds, rtol=1e-12, atol=1e-300)
@@ -66,3 +66,18 @@ def test_nothing_longer_than_a_vector_travels_and_all_is_counted():
     assert parts.costs["floats"] == (4 * questions[:, 0] + questions[:, 1:].sum(axis=1)).sum()
     assert parts.costs["communication"] == parts.costs["floats"] / (4 * 50)
     assert parts.costs["rounds"] == len(questions)
+
+
+def test_memory_brings_back_the_search_and_the_costs():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((500, 3)), np.where(np.arange(500) % 2, 1.0, -1.0)
+    one, other = (by_clients(X, y, 0.5) for _ in range(2))
+    w = rng.standard_normal(3)
+    one.vertex(w)
+    other.memory = one.memory
+    for parts in (one, other):
+        parts.vertex(1.001 * w)
+    assert one.costs == other.costs
+    fresh = by_clients(X, y, 0.5)
+    fresh.memory = fresh.memory
+    assert fresh.costs["rounds"] == 0

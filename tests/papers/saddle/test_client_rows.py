@@ -35,7 +35,7 @@ def test_the_memory_of_a_client_is_projected(block_size, form):
     X, y = blobs(20_000, 40, seed=0)
     X = form(np.where(np.abs(X) < 1.0, np.float32(0.0), X.astype(np.float32)))
     preparation, codes = Preparation.of(hulls(X, y, 0.8), block_size, seed=1), (y > 0).astype(np.int8)
-    look = Look.first(np.ones(preparation.size), 1.0, 16)
+    look = Look.first(np.ones(preparation.size), 1.0, 16, np.empty(0))
     look_along(preparation([RowBlock(X[:9], codes[:9], np.empty(0))]), None, np.ones(preparation.size), look)
     _, peak = traced(
         lambda: look_along(preparation([RowBlock(X, codes, np.empty(0))]), None, np.ones(preparation.size), look)

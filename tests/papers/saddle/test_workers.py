@@ -45,6 +45,6 @@ def test_answers_come_client_by_client_whoever_shares_a_task():
         clients = ClientHulls(groups, 5, problem, preparation)
         counts = [facts[:2].tolist() for facts in clients.ask(tell_facts)]
         assert [sum(each) for each in counts] == [12] * 5
-        found.append((counts, *clients.sent))
+        found.append((counts, clients.rounds, clients.floats))
     assert all(each == found[0] for each in found)
     assert found[0][1:] == (1, 5 * 3)
