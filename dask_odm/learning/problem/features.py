@@ -159,19 +159,16 @@ class EntryRows(NamedTuple):
 
 
 class EntryScores:
-    """Scores of sparse rows for one vector of weights ``w`` (k,), or for two, which cost little more than one."""
+    """Scores of sparse rows for weights ``w`` (k,)."""
 
-    def __init__(self, features: FeatureMap, *w: Array) -> None:
-        weights, self._intercepts = zip(*map(features.raw_weights, w), strict=True)
-        # side by side, since an entry then waits once for the weights of its column
-        self._weights = frozen(np.ascontiguousarray(weights[0]) if len(w) == 1 else np.stack(weights, axis=1))
+    def __init__(self, features: FeatureMap, w: Array) -> None:
+        weights, self._intercept = features.raw_weights(w)
+        self._weights = frozen(np.ascontiguousarray(weights))
 
-    def __call__(self, rows: EntryRows) -> Any:
-        """Return φ·w of every row, float64 (n,), or of (2, n) for two vectors of weights."""
-        n = len(rows.indptr) - 1
-        scores = np.empty(n if self._weights.ndim == 1 else (2, n))
-        loop = entry_scores if self._weights.ndim == 1 else _entry_score_pairs
-        loop(*rows, self._weights, *self._intercepts, scores)
+    def __call__(self, rows: EntryRows) -> Array:
+        """Return φ·w of every row, float64 (n,)."""
+        scores = np.empty(len(rows.indptr) - 1)
+        entry_scores(*rows, self._weights, self._intercept, scores)
         return scores
 
 
@@ -242,22 +239,6 @@ def entry_scores(
         for t in range(indptr[i], indptr[i + 1]):
             total += data[t] * weights[indices[t]]
         scores[i] = total
-
-
-@compiled
-def _entry_score_pairs(
-    data: Array, indices: Array, indptr: Array, weights: Array, first: float, second: float, scores: Array
-) -> None:  # fmt: skip
-    """Do the same for two columns of ``weights`` (d, 2), with the intercepts ``first`` and ``second``."""
-    for i in range(scores.shape[1]):
-        one = first
-        two = second
-        for t in range(indptr[i], indptr[i + 1]):
-            pair = weights[indices[t]]
-            one += data[t] * pair[0]
-            two += data[t] * pair[1]
-        scores[0, i] = one
-        scores[1, i] = two
 
 
 @compiled

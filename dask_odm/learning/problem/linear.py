@@ -157,15 +157,12 @@ class Query:
         """Return ``Σ c φ (φ·v)``, (k,), with c the curvature at w; known ``curvatures`` save computing them."""
         total = np.zeros(self.features.k)
         entries: EntrySums | None = None
-        both = self._scores(v) if curvatures is not None else self._scores(self.w, v)
+        scores_at_w = self._scores(self.w)
+        scores_along = self._scores(v)
         known = iter(()) if curvatures is None else iter(curvatures)
         for X, y, weight in self._pieces(blocks, by_entry=True):
-            if curvatures is None:
-                scores, along = both(X)
-                c = self.loss.evaluate(scores, y, weight)[2]
-            else:
-                along = both(X)
-                c = next(known)
+            along = scores_along(X)
+            c = self.loss.evaluate(scores_at_w(X), y, weight)[2] if curvatures is None else next(known)
             if isinstance(X, EntryRows):
                 entries = entries or EntrySums(self.features)
                 entries.add(X, c * along)
@@ -204,22 +201,21 @@ class Query:
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
-        both = self._scores(self.w, direction)
+        scores_at_w = self._scores(self.w)
+        scores_along = self._scores(direction)
         for X, y, weight in self._pieces(blocks, by_entry=True):
-            scores, change = both(X)
-            total += self.loss.slopes(scores, change, y, weight, steps)
+            total += self.loss.slopes(scores_at_w(X), scores_along(X), y, weight, steps)
         return total
 
-    def _scores(self, *w: Array) -> Callable[[Any], Any]:
-        """Return a function that returns φ·w of a piece's rows, (n,), or that for each of two ``w``."""
+    def _scores(self, w: Array) -> Callable[[Any], Array]:
+        """Return a function that returns φ·w of a piece's rows, (n,)."""
         of_entries: list[EntryScores] = []
 
-        def scores(X: Any) -> Any:
+        def scores(X: Any) -> Array:
             if not isinstance(X, EntryRows):
-                found = [self.features.scores(X, each) for each in w]
-                return found if len(w) > 1 else found[0]
+                return self.features.scores(X, w)
             if not of_entries:  # weights of raw features are made once for all pieces
-                of_entries.append(EntryScores(self.features, *w))
+                of_entries.append(EntryScores(self.features, w))
             return of_entries[0](X)
 
         return scores
