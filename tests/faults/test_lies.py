@@ -230,7 +230,7 @@ LIES = {
         "coefficients of another length": array("coefficients", lambda a: a[:-1]),
     },
     "landmark": steps("a", "drawn"),
-    "newton": ANY | steps("w", "steps"),
+    "newton": ANY | steps("w", "hessian_stride") | {"stride 0": of("hessian_stride", to=0)},
     "svrg": steps("w", "epoch") | {"before": array("before", lambda a: a[:1])},
 }
 

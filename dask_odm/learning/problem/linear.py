@@ -55,6 +55,12 @@ class PrimalSums:
         return PrimalSums(*map(add, vars(self).values(), vars(other).values()))
 
 
+def hessian_stride(n: int, k: int) -> int:
+    """Return m if one row in m suffices for the Hessian of ``k`` weights; its error is about √(k / rows taken)."""
+    # a sampled Hessian takes 250,000 rows at least, and one row in 32
+    return max(1, min(32, n // max(250_000, 10_000 * k)))
+
+
 def block_rows(d: int, X: Any) -> int:
     """Return the number of rows per product."""
     if issparse(X):
@@ -107,17 +113,18 @@ class Query:
     w: Array
     double_precision: bool = False
 
-    def sums(self, blocks: Iterable[RowBlock], curvature: str) -> PrimalSums:
+    def sums(self, blocks: Iterable[RowBlock], curvature: str, hessian_stride: int = 1) -> PrimalSums:
         """Sum loss, dual image and ``curvature`` ("full", "diagonal" or "none") over the blocks.
 
-        With "none", the loss is summed over dense rows in float64 for rows of any dtype, and also as predicted.
+        With "none", the loss is summed over dense rows in float64 for rows of any dtype, and also as predicted. The
+        full curvature may be that of one row in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
         entries: EntrySums | None = None
         total = 0.0
         for X, y, weight in self._pieces(blocks, losses_alone=curvature == "none", by_entry=curvature != "full"):
             if not isinstance(X, EntryRows):
-                part = self._piece_sums(X, y, weight, curvature)
+                part = self._piece_sums(X, y, weight, curvature, hessian_stride)
                 found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
                 continue
             if entries is None:
@@ -134,7 +141,7 @@ class Query:
             found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
         return found
 
-    def _piece_sums(self, X: Any, y: Array, weight: Array, curvature: str) -> PrimalSums:
+    def _piece_sums(self, X: Any, y: Array, weight: Array, curvature: str, hessian_stride: int) -> PrimalSums:
         dtype = X.dtype
         if curvature == "none" and not issparse(X):
             X = X.astype(np.float64, copy=False)
@@ -145,7 +152,7 @@ class Query:
             predicted = self.loss.evaluate(scores.astype(dtype).astype(np.float64), y, weight)[0]
         second = np.zeros(0)
         if curvature != "none":
-            second = self._second(X, c) if curvature == "full" else self.features.squares(X, c)
+            second = self._second(X, c, hessian_stride) if curvature == "full" else self.features.squares(X, c)
         return PrimalSums(value, self.features.weighted_sum(X, dual), second, predicted)
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
@@ -247,8 +254,14 @@ class Query:
                     continue
                 yield self.features.block(X), block.y[rows], block.weight[rows]
 
-    def _second(self, X: Any, c: Array) -> Array:
-        """Return Σ c φφᵀ, (k, k): by BLAS over the active rows, or entry by entry if sparse rows have few."""
+    def _second(self, X: Any, c: Array, stride: int = 1) -> Array:
+        """Return Σ c φφᵀ, (k, k): by BLAS over the active rows, or entry by entry if sparse rows have few.
+
+        It may be summed over one row in ``stride``, and scaled up.
+        """
+        if stride > 1:
+            some = slice(None, None, stride)
+            return len(c) / len(c[some]) * self._second(X[some], c[some])
         if issparse(X) and is_thin(X) and X.has_sorted_indices:
             return self.features.products(X, c)
         X = np.ascontiguousarray(self.features.dense(X))
@@ -291,6 +304,11 @@ class PrimalProblem:
         return self._features.k
 
     @property
+    def hessian_stride(self) -> int:
+        """One row in this many suffices for the Hessian; 1 takes all rows."""
+        return hessian_stride(self._passes.rows, self.k)
+
+    @property
     def nbytes(self) -> int:
         """Approximate bytes that Newton holds besides rows in memory: sums, the Hessian, its factor and vectors."""
         k = self.k
@@ -301,11 +319,11 @@ class PrimalProblem:
         sums = self.k * self.k if curvature == "full" else 2 * self.k  # dual image and diagonal
         return PassBytes(8 * sums, 16, 5 * BLOCK_BYTES)
 
-    def sums(self, w: Array, curvature: str, *, double_precision: bool = False) -> PrimalSums:
+    def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
         """Return `Query.sums` of all rows."""
         nbytes = self.pass_bytes(curvature).sums
         query = self._query(w, double_precision)
-        return self._passes.run(query, Query.sums, curvature, nbytes=nbytes)
+        return self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
 
     def product(self, w: Array, v: Array, *, double_precision: bool = False) -> Array:
         """Return ``Σ c φ (φ·v)``, (k,), over all rows, with c the curvature at w."""

@@ -72,7 +72,7 @@ def _solve_path(
     few = routes.FewRows.of(features, data, fit)
     thin = None if few is not None else routes.thin_problem(features, data, fit)
     resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
-    require_state(fit, resume is None or resume.w.shape == (features.k,))
+    require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
 
     def solved(own: ODMFit, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
         """Solve from ``w`` (k,), whose sums ``start`` may be known; first by a cheaper route if one suits the rows."""

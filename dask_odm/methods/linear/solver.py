@@ -33,10 +33,15 @@ State = Iterate[PrimalSums]
 
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """State of a run after a step, from which it can resume; ``double_precision``: passes are in float64 by now."""
+    """State of a run after a step, from which it can resume.
+
+    ``double_precision`` says whether passes are in float64 by now. The Hessian is summed over one row in
+    ``hessian_stride``.
+    """
 
     w: Array
     double_precision: bool
+    hessian_stride: int
     steps: int
     history: list[Record]
 
@@ -64,7 +69,8 @@ def solve_newton(
     after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    newton = _LinearNewton(tol, StepLog(on_step), problem, exact, double_precision, certify, on_state)
+    stride = 1 if double_precision else problem.hessian_stride
+    newton = _LinearNewton(tol, StepLog(on_step), problem, exact, double_precision, stride, certify, on_state)
     if resume is not None:
         newton.resume(resume)
         w = resume.w
@@ -76,20 +82,22 @@ class _LinearNewton(Newton[PrimalSums]):
     problem: PrimalProblem
     exact: bool
     double: bool
+    stride: int
     certify: bool
     on_state: Callable[[NewtonState], object]
 
     def resume(self, state: NewtonState) -> None:
         self.take_up(state.history, state.steps)
         self.double = state.double_precision
+        self.stride = state.hessian_stride
 
     def save(self, at: State) -> None:
-        self.on_state(NewtonState(at.x, self.double, self.steps, list(self.log.history)))
+        self.on_state(NewtonState(at.x, self.double, self.stride, self.steps, list(self.log.history)))
 
     def look(self, x: Array, number: int, known: PrimalSums | None) -> State:
         if known is None:
             kind = "full" if self.exact else "diagonal"
-            known = self.problem.sums(x, kind, double_precision=self.double)
+            known = self.problem.sums(x, kind, double_precision=self.double, hessian_stride=self.stride)
         return Iterate.of(x, x, known, number)
 
     def confirmed(self, at: State) -> State:
@@ -97,11 +105,12 @@ class _LinearNewton(Newton[PrimalSums]):
         if self.double or not self.certify:
             return at
         self.passes += 1
-        sums = self.problem.sums(at.x, "none", double_precision=True)
+        sums = self.problem.sums(at.x, "none", double_precision=True, hessian_stride=1)
         exact: State = Iterate.of(at.x, at.x, replace(sums, curvature=at.sums.curvature), at.number)
         self.log.amend(gap=exact.gap, objective=exact.primal, passes=self.passes)
         if exact.gap > self.tol:
             self.double = True
+            self.stride = 1
         return exact
 
     def direction(self, at: State) -> Array:
@@ -137,11 +146,15 @@ class _LinearNewton(Newton[PrimalSums]):
 
     def accepted(self, at: State, after: State) -> State:
         kept = after if after.primal <= at.primal or after.gap < at.gap else at
-        # a step that leaves more of the gap, and gains little of P, has too coarse a float type
+        # a step that leaves more of the gap, and gains little of P, has too coarse a Hessian or float type
         still = after.gap > 0.25 * at.gap and abs(after.primal - at.primal) < 0.1 * at.primal
-        if (kept is at or (still and after.gap > self.tol)) and not self.double:
-            self.double = True  # float32 has no digits left: take the same w again, in float64
-            return self.at(kept.x)
+        if kept is at or (still and after.gap > self.tol):
+            if self.stride > 1:
+                self.stride = 1  # the sample has too few active rows: take the same w again, over all rows
+                return self.at(kept.x)
+            if not self.double:
+                self.double = True  # float32 has no digits left: take the same w again, in float64
+                return self.at(kept.x)
         # a step that rounding swallows leaves all as it was, and so would every one after it
         self.stuck = kept is at or (self.double and np.array_equal(kept.x, at.x))
         return kept
@@ -214,10 +227,10 @@ class UpdatedProblem(PrimalProblem):
             self._last = self._last.times(factor)
             self._known = [[c * c.dtype.type(factor) for c in group] for group in self._known]
 
-    def sums(self, w: Array, curvature: str, *, double_precision: bool = False) -> PrimalSums:
+    def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
         """Return `Query.sums` of all rows."""
         if curvature != "full":
-            return super().sums(w, curvature, double_precision=double_precision)
+            return super().sums(w, curvature, double_precision=double_precision, hessian_stride=hessian_stride)
         if self._last is None or w is not self._at:
             query = ChangesQuery(self._features, self._loss, w)
             found: Changes = self._passes.run(query, ChangesQuery.changes, of_groups=self._known)

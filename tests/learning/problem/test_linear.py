@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem import linear
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, row_groups
+from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, hessian_stride, row_groups
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.models.linear_model import LinearModel
@@ -297,6 +297,30 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
     assert row_groups(2048) * 8 * 2048**2 <= 256 << 20
     assert row_groups(3000) == linear.MOST_GROUPS, "of so many weights sums are vectors"
     assert row_groups(3000, full=True) * 8 * 3000**2 <= 256 << 20
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [2100, 10_000, 70_001])
+def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype, n):
+    rng = np.random.default_rng(n)
+    X, codes = rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 2, n).astype(np.int8)
+    p = PrimalProblem.over_rows(FeatureMap(5, 1.0), BandLoss(ODMSettings(1e3, 0.3, 0.2), n), X, codes, np.empty(0))
+    w = rng.normal(size=6)
+    whole, sampled = p.sums(w, "full"), p.sums(w, "full", hessian_stride=8)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    assert sampled.loss == pytest.approx(whole.loss, rel=tolerance)
+    np.testing.assert_allclose(
+        sampled.dual_image, whole.dual_image, rtol=0, atol=tolerance * np.abs(whole.dual_image).max()
+    )
+    size = np.abs(whole.curvature).max()
+    np.testing.assert_allclose(sampled.curvature, whole.curvature, rtol=0, atol=5 * size / np.sqrt(n / 8))
+    if n > 10_000:
+        assert not np.allclose(sampled.curvature, whole.curvature, rtol=1e-9)
+
+
+def test_rows_are_sampled_for_a_hessian_where_they_are_many():
+    assert [hessian_stride(n, 19) for n in (1000, 400_000, 1_000_000, 50_000_000)] == [1, 1, 4, 32]
+    assert hessian_stride(1_000_000, 100) == 1
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import reference
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.papers.sodm.partition_solver import solve_features
 from small_problems import SETTINGS, SmallProblem, linear_problem, wide
@@ -228,3 +228,25 @@ def test_steps_that_rounding_swallows_are_not_repeated(dtype):
     solution = solve(with_rows(p, X), tol=1e-6, max_iter=60, exact=False)
     assert not solution.converged
     assert solution.steps < 10
+
+
+class Sampled(PrimalProblem):
+    """Rows of which one in eight is taken for the Hessian, though they are few."""
+
+    hessian_stride = 8
+
+
+@pytest.mark.parametrize("active", [0.5, 0.002])
+def test_a_sampled_hessian_ends_at_the_same_weights(active):
+    """Also where it is no good, since few rows are active: then all rows are taken from there on."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(30_000, 6))
+    scores = X @ rng.normal(size=6)
+    codes = (scores + rng.normal(size=30_000) * (1.0 if active > 0.1 else 0.01) > 0).astype(np.int8)
+    features, loss = FeatureMap(6, 1.0), BandLoss(ODMSettings(1e4, 0.0, 0.2), 30_000.0)
+    whole = solve_newton(
+        PrimalProblem.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50
+    )
+    few = solve_newton(Sampled.over_rows(features, loss, X, codes, np.zeros(0)), np.zeros(7), tol=1e-12, max_iter=50)
+    assert few.converged
+    np.testing.assert_allclose(few.x, whole.x, rtol=0, atol=1e-4 * np.abs(whole.x).max())
