@@ -89,8 +89,12 @@ class Classes(TargetKind):
             of_labels = checks.label_weights(of_classes, totals)
             return checks.CheckedRows(X, y, weight, names, np.arange(y.shape[1]), of_labels=of_labels)
         X, y, weight, names = checks.validated(estimator, given, given.y)
-        checks.require_labels_of_classes(y)
-        classes, codes = checks.distinct(y)
+        numbers = y.ndim == 1 and y.dtype.kind in "biu"
+        classes, codes = checks.distinct(y) if numbers else (None, None)
+        if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
+            checks.require_labels_of_classes(y)
+            classes, codes = np.unique(y, return_inverse=True)
+        assert codes is not None
         checks.require_text(classes, codes, "y")
         checks.require_classes(classes)
         totals = np.bincount(codes, weight, minlength=len(classes))
