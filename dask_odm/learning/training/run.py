@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -43,6 +44,9 @@ def drawn(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
+seed_of = lru_cache(maxsize=64)(drawn)  # for integers: seeding a generator anew takes as long as a step of a small fit
+
+
 @dataclass(frozen=True)
 class FitRun:
     """The course of a fit, from an estimator's checked parameters."""
@@ -71,7 +75,8 @@ class FitRun:
         if checkpoint is not None and resume and not isinstance(random_state, Integral):
             left = open_checkpoint(checkpoint)
             seed = estimator._last_seed if left is None else int(left.attributes["seed"])
-        seed = drawn(random_state) if seed is None else seed
+        if seed is None:
+            seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
         return cls(seed, estimator.dtype, estimator.scale, estimator.memory_limit, checkpoint, resume, warm_up)
 
     def cluster(self) -> Cluster:
