@@ -152,6 +152,14 @@ def validated(estimator: Any, given: Any, y: Any, **more: Any) -> Any:
 
 def distinct(labels: Array) -> tuple[Array, Array]:
     """Return the distinct labels, ascending, and for each row the index of its label, int32 (n,)."""
+    if labels.dtype.kind in "iu" and len(labels):
+        least = int(labels.min())
+        most = int(labels.max())
+        if most - least < 1 << 16 and most < 2**63:  # a table takes a tenth of the time of sorting
+            places = labels.astype(np.int64) - least
+            there = np.zeros(most - least + 1, dtype=bool)
+            there[places] = True
+            return (np.flatnonzero(there) + least).astype(labels.dtype), (np.cumsum(there, dtype=np.int32) - 1)[places]
     values, codes = np.unique(labels, return_inverse=True)
     return values, codes.astype(np.int32)
 
