@@ -93,14 +93,29 @@ class Tiling:
         return threads * (packed + rows + self.size**2 * self.itemsize) + sums * self.n * 8
 
 
+class Room:
+    """Memory for kept tiles that successive Gram matrices reuse, since fresh pages are slow."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def take(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+        """Return uninitialised memory for an array; more is allocated only if there is too little."""
+        nbytes = shape[0] * shape[1] * dtype.itemsize
+        if len(self._bytes) < nbytes:
+            self._bytes = np.empty(0, np.uint8)  # free the old memory before the new is allocated
+            self._bytes = np.empty(nbytes, np.uint8)
+        return self._bytes[:nbytes].view(dtype).reshape(shape)
+
+
 @dataclass(eq=False)
 class Gram:
     """The matrix ``K[i, j] = κ(x_i, x_j)`` over n rows of one partition, as an operator in their dtype.
 
-    ``budget`` bounds the bytes of kept tiles. If not all tiles fit, none is kept and every pass recomputes them. BLAS
-    should be limited to one thread around the calls. ``part`` (i, of) stands for the tiles of the i-th of ``of``
-    aligned runs of groups; ``of`` is a power of two, at most `Tiling.groups`. (0, 1) is the whole matrix. Products are
-    reported as progress of the ``phase``.
+    ``budget`` bounds the bytes of kept tiles, in ``room`` if that is given. If not all tiles fit, none is kept and
+    every pass recomputes them. BLAS should be limited to one thread around the calls. ``part`` (i, of) stands for the
+    tiles of the i-th of ``of`` aligned runs of groups; ``of`` is a power of two, at most `Tiling.groups`. (0, 1) is the
+    whole matrix. Products are reported as progress of the ``phase``.
     """
 
     kernel: Kernel
@@ -108,6 +123,7 @@ class Gram:
     budget: int
     threads: int = 1
     part: tuple[int, int] = (0, 1)
+    room: Room | None = None
     phase: str = "kernel product"
     tiling: Tiling = field(init=False)
     _tiles: Array | None = field(init=False, default=None)
@@ -115,7 +131,8 @@ class Gram:
     def __post_init__(self) -> None:
         self.tiling = Tiling(self.rows.n, self.rows.d, self.rows.dtype.itemsize)
         if self.keeps:
-            self._tiles = np.empty((self.tiling.tiles(self.part), self.tiling.size**2), self.dtype)
+            shape = self.tiling.tiles(self.part), self.tiling.size**2
+            self._tiles = np.empty(shape, self.dtype) if self.room is None else self.room.take(shape, self.dtype)
             run_threads(self._fill, self.tiling.rows(self.part), self.threads, "kernel values")
 
     @property

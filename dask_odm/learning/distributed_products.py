@@ -27,7 +27,7 @@ from dask_odm.data.storage.files import load_array, map_array
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, Tiling
+from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.products import (
     ChosenRows,
@@ -130,43 +130,43 @@ class ActiveRows:
     budget: int  # bytes of tiles that a part may keep
     threads: int  # that a part runs on
 
-    def gram(self, part: int) -> Gram:
-        """Return one part of the matrix. Tiles that fit the budget are computed now and kept."""
+    def gram(self, part: int, room: Room | None = None) -> Gram:
+        """Return one part of the matrix. Tiles that fit the budget are computed now and kept in ``room``."""
         chosen = load_array(os.path.join(self.folder, self.name))
         rows = ChosenRows(read_rows(self.folder), chosen, self.double_precision)
-        return Gram(self.kernel, rows, 0 if self.double_precision else self.budget, self.threads, (part, self.of))
+        return Gram(self.kernel, rows, 0 if self.double_precision else self.budget, self.threads, (part, self.of), room)
 
 
 class _Kept:
     """The parts that this process used last, with their tiles.
 
-    A task takes its part out while it computes. If a task runs twice, it finds nothing here and computes tiles of its
-    own.
+    A task takes its part and the part's memory out while it computes. If a task runs twice, or belongs to an earlier
+    active set, it finds nothing here and writes to memory of its own.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._folder: str | None = None
-        self._parts: dict[int, tuple[ActiveRows, Gram]] = {}
+        self._parts: dict[int, tuple[ActiveRows, Gram, Room]] = {}
 
     def __len__(self) -> int:
         return len(self._parts)
 
     @contextmanager
     def part(self, active: ActiveRows, part: int) -> Iterator[Gram]:
-        """Yield one part of the matrix: the kept one, or a new one if the active set changed."""
+        """Yield one part of the matrix: the kept one, or a new one in the old memory if the active set changed."""
         with self._lock:
             if self._folder != active.folder:
                 self._folder = active.folder
                 self._parts = {}
-            last, gram = self._parts.pop(part, (None, None))
+            last, gram, room = self._parts.pop(part, (None, None, Room()))
         if gram is None or last != active:
-            gram = None  # free the old matrix first
-            gram = active.gram(part)
+            gram = None  # free the old matrix first; the room still holds its memory
+            gram = active.gram(part, room)
         yield gram
         with self._lock:
             if self._folder == active.folder:
-                self._parts[part] = active, gram
+                self._parts[part] = active, gram, room
 
     def drop(self, folder: str) -> None:
         with self._lock:

@@ -7,13 +7,13 @@ others. Neither forms the whole matrix. Memory and threads change the time that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Sides
-from dask_odm.kernels.blocks import Gram, Tiling
+from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.kernels.shape import Shape
 from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.rows import Rows, read_scattered
@@ -40,7 +40,7 @@ class Products(Protocol):
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         """Return what multiplies with ``K[index, index]``, in float32 or ``double_precision``; None: the rows' dtype.
 
-        It may keep tiles, and is to be dropped before the next is asked for.
+        It is valid until the next one is asked for, which may keep its tiles in the same memory.
         """
         ...
 
@@ -183,6 +183,7 @@ class RowProducts:
     source: Any
     budget: int
     threads: int = 1
+    room: Room = field(default_factory=Room)
 
     @property
     def n(self) -> int:
@@ -199,7 +200,7 @@ class RowProducts:
         rows = ChosenRows(self.source, index, double_precision)
         if double_precision:
             return Gram(self.kernel, rows, 0, self.threads, phase="certificate").matvec
-        return Gram(self.kernel, rows, self.budget, self.threads).matvec
+        return Gram(self.kernel, rows, self.budget, self.threads, room=self.room).matvec
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         there, here = (ChosenRows(self.source, index, double_precision) for index in (targets, sources))
