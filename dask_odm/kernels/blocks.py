@@ -54,6 +54,13 @@ class Tiling:
         """Number of groups of rows of tiles, a power of two; some may be empty."""
         return min(TILE_GROUPS, 1 << (self.count - 1).bit_length())
 
+    @cached_property
+    def run(self) -> int:
+        """Number of rows of tiles that are recomputed together."""
+        # a mebibyte of packed blocks is multiplied with another block while that is read once
+        most = (1 << 20) // max(1, self.size * self.d * self.itemsize)
+        return max(1, min(4, most, -(-self.count // self.groups)))
+
     def span(self, block: int) -> tuple[int, int]:
         """Return the first row of a block, and the row after its last."""
         return block * self.size, min(self.n, (block + 1) * self.size)
@@ -75,6 +82,10 @@ class Tiling:
         """Return the number of tile (i, j) among all tiles."""
         return self._before(i) + (j - i) % self.count
 
+    def owns(self, i: int, j: int) -> bool:
+        """Return whether the pair of blocks has the tile (i, j), instead of (j, i)."""
+        return (j - i) % self.count < self._before(i + 1) - self._before(i)
+
     def tiles(self, part: tuple[int, int] = (0, 1)) -> int:
         """Return the number of tiles of a part."""
         rows = self.rows(part)
@@ -86,9 +97,9 @@ class Tiling:
 
     def scratch_bytes(self, threads: int, kernel: Kernel) -> int:
         """Return the bytes that passes need besides kept tiles: each thread's buffers and the sums of groups."""
-        # packed for the right and for the left; while some are packed, as they are read and converted
+        # packed for the right, and for the left those of a run; while some are packed, as they are read and converted
         packed = kernel.packed_bytes(self.size, self.d, self.itemsize)
-        rows = 3 * self.size * (self.d + 10) * self.itemsize
+        rows = (self.run + 2) * self.size * (self.d + 10) * self.itemsize
         sums = 3 * threads + self.groups.bit_length() + 2
         return threads * (packed + rows + self.size**2 * self.itemsize) + sums * self.n * 8
 
@@ -174,14 +185,28 @@ class Gram:
 
     def _group(self, g: int, v: Array) -> Array:
         y = np.zeros(self.n)
-        for i in self.tiling.rows((g, self.tiling.groups)):
-            left = self.kernel.pack_left(self._rows_of(i)) if self._tiles is None else None
-            for j in self.tiling.row(i):
-                if self._tiles is None:
-                    self.kernel.products(left, self.kernel.pack_right(self._rows_of(j)), self._sides(i, j, v, y))
-                else:
-                    self.kernel.multiply(self._kept(i, j), self._sides(i, j, v, y))
+        rows = self.tiling.rows((g, self.tiling.groups))
+        step = self.tiling.run
+        for start in range(0, len(rows), step):
+            self._add_rows(rows[start : start + step], v, y)
         return y
+
+    def _add_rows(self, run: range, v: Array, y: Array) -> None:
+        """Add to ``y`` the products of the rows of tiles in ``run``, one column of tiles after the other."""
+        columns = dict.fromkeys(j for i in run for j in self.tiling.row(i))
+        if self._tiles is not None:
+            for j in columns:
+                for i in run:
+                    if self.tiling.owns(i, j):
+                        self.kernel.multiply(self._kept(i, j), self._sides(i, j, v, y))
+            return
+        lefts = [self.kernel.pack_left(self._rows_of(i)) for i in run]
+        for j in columns:
+            right = self.kernel.pack_right(self._rows_of(j))
+            for i, left in zip(run, lefts, strict=True):
+                if self.tiling.owns(i, j):
+                    self.kernel.products(left, right, self._sides(i, j, v, y))
+            del right  # before the next is packed: panels of many features are large
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> Sides:
         """Return the vectors that tile (i, j) multiplies and adds to: two of each, or one on the diagonal."""

@@ -61,5 +61,6 @@ def test_every_pair_of_blocks_has_one_tile_and_every_row_the_same_work(count):
     pairs = [(i, j) for g in range(tiling.groups) for i in tiling.rows((g, tiling.groups)) for j in tiling.row(i)]
     assert [tiling.index(i, j) for i, j in pairs] == list(range(count * (count + 1) // 2))
     assert len({frozenset(pair) for pair in pairs}) == len(pairs) == tiling.tiles()
+    assert {(i, j) for i in range(count) for j in range(count) if tiling.owns(i, j)} == set(pairs)
     lengths = {len(tiling.row(i)) for i in range(count)}
     assert max(lengths) - min(lengths) <= 1
