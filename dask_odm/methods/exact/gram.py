@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Multiply, SourcedProducts
+from dask_odm.learning.problem.products import CHUNK_BYTES, Multiply, SourcedProducts
 from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.jit import compiled, pointer
 from dask_odm.linalg.lapack import lapack
@@ -35,23 +35,35 @@ def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out:
     X = X.astype(computed) if isinstance(X, CSRRows) else X  # blocks of it share its entries
     step = block_rows(kernel, n, row_width(X), computed.itemsize)
 
+    def rows(start: int, size: int) -> Any:
+        return X[start : min(start + size, n)].astype(computed, copy=False)
+
+    whole = kernel.pack_right(rows(0, n)) if step == n else None
+
     def fill(start: int) -> None:
-        rows = slice(start, start + step)
+        left = kernel.pack_left(rows(start, min(step, BLOCK)))
+        part = slice(start, start + len(left))
         with np.errstate(over="ignore", invalid="ignore"):  # set per thread
-            left = kernel.pack_left(X[rows].astype(computed, copy=False))
+            if whole is not None:
+                if computed == dtype:
+                    kernel.tile_packed(left, whole, out[part])
+                else:
+                    out[part] = kernel.tile_packed(left, whole)
+                return
             for first in range(start, n, step):
-                columns = slice(first, first + step)
-                tile = kernel.tile_packed(left, kernel.pack_right(X[columns].astype(computed, copy=False)))
-                out[rows, columns] = tile
-                out[columns, rows] = tile.T
+                tile = kernel.tile_packed(left, kernel.pack_right(rows(first, step)))
+                out[part, first : first + step] = tile
+                out[first : first + step, part] = tile.T
 
     with single_threaded_blas:
-        run_threads(fill, range(0, n, step), threads)
+        run_threads(fill, range(0, n, min(step, BLOCK)), threads)
     return out
 
 
 def block_rows(kernel: Kernel, n: int, d: int, itemsize: int) -> int:
-    """Return how many of ``n`` rows are packed at a time for a Gram matrix."""
+    """Return how many of ``n`` rows are packed at a time for a Gram matrix, on the right of a tile."""
+    if kernel.packed_bytes(n, d, itemsize) <= CHUNK_BYTES:
+        return n
     return min(n, BLOCK, BLOCK if kernel.makes_panels(d) else max(64, READ_BYTES // (d * itemsize)))
 
 

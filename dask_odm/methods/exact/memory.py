@@ -90,10 +90,13 @@ class ExactMemory(Shape):
     def gram(self, of_value: int) -> int:
         """What `gram_of` takes besides rows and matrix, for values of so many bytes."""
         step = block_rows(self.kernel, self.n, self.d, of_value)
+        some = min(step, BLOCK)
         row = 0 if self.itemsize == of_value else self.d * of_value  # as it is converted
-        left = step * (row + (self.d + 10) * of_value)
-        of_thread = left + step * row + self.packed(step, of_value) + step * step * of_value
-        return min(self.threads, -(-self.n // step)) * of_thread
+        left = some * (row + (self.d + 10) * of_value)
+        right = step * row + self.packed(step, of_value)
+        if step == self.n:
+            return max(right, right - step * row + self.threads * left)
+        return self.threads * (left + right + some * step * of_value)
 
     def landmarks(self, r: int) -> tuple[int, int]:
         """Features of ``r`` landmarks with `Woodbury`, and what making them takes."""

@@ -14,7 +14,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Products, Purpose
+from dask_odm.learning.problem.products import CHUNK_BYTES, Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
@@ -39,7 +39,9 @@ def fit_bytes(shape: Shape) -> int:
 
 def most_fit_bytes(shape: Shape) -> int:
     """Return the most of `fit_bytes` for any number of rows up to the shape's: of fewer, more is held at a time."""
-    sizes = (shape.n, *range(BLOCK, shape.n, BLOCK), LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d)
+    packed = CHUNK_BYTES * BLOCK // shape.packed(BLOCK, 8)
+    blocks = range(BLOCK, shape.n, BLOCK)
+    sizes = (shape.n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d, packed)
     return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
 
