@@ -96,7 +96,7 @@ class Newton(ABC, Generic[S]):
         if not self.steps:
             self.save(at)
         while self.steps < max_iter and not self.stuck:
-            if at.gap <= self.tol and (self.steps or at.x.any()):
+            if (at.gap <= self.tol or self.doubts(at)) and (self.steps or at.x.any()):
                 at = self.confirmed(at)
                 if at.gap <= self.tol:
                     break
@@ -183,6 +183,10 @@ class Newton(ABC, Generic[S]):
     def confirmed(self, at: Iterate[S]) -> Iterate[S]:
         """Return the same x with a gap that is certain."""
         return at
+
+    def doubts(self, at: Iterate[S]) -> bool:
+        """Return whether a gap above ``tol`` is to be confirmed too."""
+        return False
 
 
 def slope_root(look: Callable[[float], tuple[float, float]], share: float) -> float:

@@ -112,6 +112,11 @@ class SketchedHessian:
             if not self._factored(rows, weight, None):
                 raise LinAlgError("the sketched Hessian is not finite")
 
+    def values(self, rows: Any, out: Array | None = None) -> Array:
+        """Return the kernel values of ``rows`` in float64."""
+        kernel = self._landmarks.kernel
+        return kernel.tile_packed(kernel.pack_left(rows.astype(np.float64)), self._landmarks.packed, out)
+
     def _factored(self, rows: Any, weight: Array, gram: Array | None) -> bool:
         """Factor ``gram``, or the identity, plus the sum over ``rows``; return whether it kept any digits."""
         r = len(self._landmarks)
@@ -128,12 +133,11 @@ class SketchedHessian:
     def _add(self, rows: Any, weight: Array, *, whiten: bool) -> None:
         """Add the sum over ``rows``, of kernel values or of those ``whiten`` makes of them, to the factor's matrix."""
         r = len(self._landmarks)
-        kernel = self._landmarks.kernel
         values = self._values[: len(rows)]
 
         def fill(start: int) -> None:
             some = slice(start, min(len(rows), start + STEP))
-            kernel.tile_packed(kernel.pack_left(rows[some].astype(np.float64)), self._landmarks.packed, values[some])
+            self.values(rows[some], values[some])
             values[some] *= np.sqrt(weight[some])[:, None]
             if whiten:
                 self._landmarks.whiten(values[some])  # √w kᵀ becomes √w (L⁻¹ k)ᵀ

@@ -24,9 +24,10 @@ from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.solution import OnStep, Record, StepClock, StepLog
 from dask_odm.linalg.csr_rows import stacked_rows
 from dask_odm.linalg.systems import conjugate_gradients
+from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
-from dask_odm.methods.landmark.sketch import SKETCH, SketchedHessian, solve_factored
+from dask_odm.methods.landmark.sketch import SKETCH, STEP, PrioritySample, SketchedHessian, solve_factored
 from dask_odm.typing import Array
 
 SpanIterate = Iterate[SpanSums]
@@ -67,8 +68,8 @@ def solve_landmark(
     """Minimise P over linearly independent ``landmarks`` from ``a`` (r,), until the Nyström problem's gap is ``tol``.
 
     It takes up to ``max_iter`` steps. ``seed`` draws samples for preconditioners, which ``threads`` make; their number
-    never changes the result. ``confirm`` takes the last gap in float64, which a mere start does not need. Records count
-    the seconds of ``clock``. If ``resume`` is given, it is the start instead of ``a``. ``on_step`` is called with
+    never changes the result. ``confirm`` checks the gap against float64, which a mere start does not need. Records
+    count the seconds of ``clock``. If ``resume`` is given, it is the start instead of ``a``. ``on_step`` is called with
     the record of every pass of value and gradient, ``on_state`` with the state after every step.
     """
     sketch = SketchedHessian(landmarks, threads)
@@ -90,6 +91,7 @@ class _SpanNewton(Newton[SpanSums]):
     judge: SpanProblem = field(init=False)  # of P, its gradient and slopes; systems are those of the span
     sketched: Array = field(default_factory=lambda: np.empty(0), init=False)  # coefficients of the preconditioner
     drawn: int = field(default=0, init=False)  # pass that drew the sample for it
+    sample: PrioritySample | None = field(default=None, init=False)
     tired: bool = field(default=True, init=False)  # whether the next step needs another preconditioner
 
     def __post_init__(self) -> None:
@@ -125,7 +127,8 @@ class _SpanNewton(Newton[SpanSums]):
     def _make_sketch(self, at: SpanIterate) -> None:
         """Make the preconditioner from the sample that was drawn at ``at``."""
         assert at.sums.sample is not None
-        self.sketch.make(at.sums.sample)
+        self.sample = at.sums.sample
+        self.sketch.make(self.sample)
         self.sketched = at.x
         self.drawn = at.number
 
@@ -181,30 +184,78 @@ class _SpanNewton(Newton[SpanSums]):
         # a step that gains less than this share of P has reached the end of float64
         if after.primal < at.primal - 1e-13 * at.primal or after.gap <= 0.5 * at.gap:
             return after
-        if self.sketched is at.x:
-            if self.double or not self.confirm:
-                self.stuck = True
-                return at
-            self.judge = self.span.in_float64()  # float32 has no digits left
-        return self._again(at)  # by the preconditioner of an earlier iterate the system may not have been solved
+        self.stuck = self.sketched is at.x
+        if self.stuck:
+            return at
+        self.tired = True  # by the preconditioner of an earlier iterate the system may not have been solved
+        self.passes += 1
+        return self.look(at.x, at.number, None)
 
     def confirmed(self, at: SpanIterate) -> SpanIterate:
-        """Return the same coefficients with P and its gap from kernel values in float64, as all later ones have.
+        """Return the same coefficients with a gap that holds in float64.
 
-        The Hessian of a step stays in the rows' dtype.
+        The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
+        another step in float32 follows as long as these help and a gap of zero would have been well below. Otherwise P
+        and its gradient are in float64 from then on; the Hessian of a step stays in float32.
         """
-        if self.double or not self.confirm:
+        if not self.confirm or self.double:
             return at
-        self.judge = self.span.in_float64()
-        at = self._again(at)
+        if self.sample is None or self.doubts(at):
+            self._make_sketch(at)
+            self.tired = False
+        gap, least = self._enlarged(at)
+        helps = self.steps > 0 and at.gap <= 0.25 * self.log.history[-2]["gap"] and least <= 0.25 * self.tol
+        if not (gap if at.gap <= self.tol and not helps else least) <= self.tol:
+            self.judge = self.span.in_float64()
+            self.tired = True
+            self.passes += 1
+            at = self.look(at.x, at.number, None)
+        else:
+            at = replace(at, gap=gap)
         self.log.amend(gap=at.gap, objective=at.primal, passes=self.passes)
         return at
 
-    def _again(self, at: SpanIterate) -> SpanIterate:
-        """Take another pass at the same coefficients, and draw rows for another preconditioner."""
-        self.tired = True
-        self.passes += 1
-        return self.look(at.x, at.number, None)
+    def doubts(self, at: SpanIterate) -> bool:
+        # a new preconditioner has what tells whether further steps in float32 would be in vain
+        return self.confirm and not self.double and self.tired and self.tol < at.gap < 1.0
+
+    def _enlarged(self, at: SpanIterate) -> tuple[float, float]:
+        """Return the gap at ``at``, and a gap of zero, plus what kernel values in float64 may add to it and to P.
+
+        With the dual variables u of the rounded scores, D is that of the float64 problem over the landmarks. So the gap
+        there is ``½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i`` with K and f in float64. The second
+        sum is 0 for rounded scores. Kernel values are those of the sketch's sample of the rows.
+        """
+        assert self.sample is not None
+        rows, y, weight = self.sample.weighted()
+        query = self.span.query
+        loss = query.loss.of_stiff_rows()
+
+        few = STEP // 4  # so that the float64 values of these rows do not add to the peak of memory
+
+        def difference(start: int) -> tuple[Array, float, float]:
+            some = slice(start, start + few)
+            rounded = query.tile(rows[some])
+            exact = self.sketch.values(rows[some])
+            scores = rounded @ at.x
+            exact_scores = exact @ at.x
+            curvature = loss.evaluate(scores, y[some], weight[some])[2]
+            # a row above the band was drawn by less than its stiffness
+            drawn = weight[some]
+            stiffness = drawn * np.divide(drawn, curvature, out=np.ones_like(drawn), where=curvature > 0)
+            total, dual, _ = loss.evaluate(scores, y[some], stiffness)
+            more = loss.evaluate(exact_scores, y[some], stiffness)[0] - total
+            exact -= rounded
+            return exact.T @ dual, more + float(dual @ (exact_scores - scores)), more
+
+        image, young, more = np.zeros(len(at.x)), 0.0, 0.0
+        for part in run_threads(difference, range(0, len(rows), few), self.sketch.threads):
+            image, young, more = image + part[0], young + part[1], more + part[2]
+        white = self._whitened(image)
+        root = np.sqrt(0.5 * float(white @ white))
+        added = young + abs(more)
+        found = [((np.sqrt(gap * at.primal) + root) ** 2 + added) / at.primal for gap in (at.gap, 0.0)]
+        return float(found[0]), float(found[1])
 
 
 def rough_solution(

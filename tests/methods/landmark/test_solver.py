@@ -74,7 +74,7 @@ def test_a_preconditioner_of_a_sample_is_what_its_rows_add_up_to(gamma, whitened
     sketch = SketchedHessian(landmarks, 2)
     sketch.make(sample)
     rows, _, weights = sample.weighted()
-    values = matrix(RBF(1.0, gamma), rows, landmarks.rows)
+    values = sketch.values(rows)
     factor, gram = landmarks.factor, landmarks.gram
     if whitened:
         values, gram = solve_triangular(factor, values.T, lower=True).T, np.eye(len(landmarks))
