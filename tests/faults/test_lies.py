@@ -227,7 +227,7 @@ LIES = {
     "exact": {
         "no such figure": of("double_since", to=...),
         "scores of another length": array("scores", lambda a: a[:-1]),
-        "coefficients of another length": array("coefficients", lambda a: a[:-1]),
+        "inner": array("inner", lambda a: a[:-1]),
     },
     "landmark": steps("a", "drawn"),
     "newton": ANY | steps("w", "hessian_stride") | {"stride 0": of("hessian_stride", to=0)},

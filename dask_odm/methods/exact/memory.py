@@ -104,12 +104,12 @@ class ExactMemory(Shape):
         rows = filled_rows(d)
         made = r * d * (self.itemsize + 4) + max(3 * 8 * r * (d + 10), 5 * 8 * r * r)  # packed, factor, inverse
         filling = r * d * (self.itemsize + 2 * 4) + self.threads * rows * ((self.itemsize + 2 * 4) * d + 2 * 4 * r)
-        summing = (BLOCK_GROUPS // 2 + 4) * 8 * r * r  # sums of groups of rows, a factor and its parts
+        following = (BLOCK_GROUPS // 2 + 4) * 8 * r * r  # sums of the rows that changed, a factor and its parts
         choosing = 0
         if chooses(d):
             candidates = np.broadcast_to(np.zeros(1, f"f{self.itemsize}"), (min(n, CANDIDATES), d))
             choosing = MemoryPivots(candidates, self.threads).choosing_bytes(r)
-        return 4 * n * r + 8 * r * r, max(made, filling, summing, choosing)
+        return 4 * n * r + 8 * r * r, max(made + 8 * r * r, filling + 8 * r * r, following, choosing)
 
     def blocks(self, r: int) -> tuple[int, int]:
         """Factors of blocks of rows, which are kept for a system, and what making them takes with ``r`` landmarks."""

@@ -37,47 +37,61 @@ CANDIDATES = 8 * BLOCK  # rows that better landmarks are chosen from; a quarter 
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
-@dataclass(frozen=True, eq=False)
 class Woodbury:
     """``(I + √c L Lᵀ √c)⁻¹`` on any active rows, from float32 ``features`` L (n, r) of landmarks with ``L Lᵀ ≈ K``.
 
-    It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. Sums over groups of rows are
-    added in order.
+    It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. When c changes, the matrix
+    ``inner``, ``I + Lᵀ diag(c) L``, is updated by the rows whose c changed, so that a solve resumes from both. Sums
+    over groups of rows are added in order.
     """
 
-    features: Array
-    threads: int
+    def __init__(self, features: Array, threads: int) -> None:
+        n, r = features.shape
+        self.features = features
+        self._threads = threads
+        self.inner = np.eye(r)
+        self.stiffness = np.zeros(n)
+
+    def _follow(self, stiffness: Array) -> None:
+        """Update the inner matrix to the c of ``stiffness`` (n,)."""
+        change = stiffness - self.stiffness
+        moved = np.flatnonzero(change)
+        if 2 * len(moved) > np.count_nonzero(stiffness):
+            self.inner, change, moved = np.eye(len(self.inner)), stiffness, np.flatnonzero(stiffness)
+
+        def group(rows: Array) -> Array:
+            total = np.zeros_like(self.inner)
+            for rising in (True, False):
+                chosen = rows[(change[rows] > 0) == rising]
+                for start in range(0, len(chosen), 1024):
+                    some = chosen[start : start + 1024]
+                    values = self.features[some] * np.sqrt(np.abs(change[some]))[:, None]
+                    product = values.T @ values  # of a matrix with itself: half the work of any other
+                    total = np.add(total, product, total) if rising else np.subtract(total, product, total)
+            return total
+
+        for part in run_threads(group, np.array_split(moved, BLOCK_GROUPS // 2), self._threads):
+            self.inner = self.inner + part
+        self.stiffness = stiffness
 
     def on(self, active: Array, stiffness: Array) -> Solved:
         """Return the operator on the rows ``active`` as a function of residuals there; ``stiffness`` (n,) is c."""
-        r = self.features.shape[1]
-        root = np.sqrt(stiffness)
-
-        def inner(rows: Array) -> Array:
-            total = np.zeros((r, r))
-            for start in range(0, len(rows), 1024):
-                some = rows[start : start + 1024]
-                values = self.features[some] * root[some, None]
-                total += values.T @ values  # of a matrix with itself: half the work of any other
-            return total
-
-        parts = run_threads(inner, np.array_split(active, BLOCK_GROUPS // 2), self.threads)
-        factor = cho_factor(sum(parts, np.eye(r)))
-        own = root[active]
+        self._follow(stiffness)
+        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[active])
         bounds = [len(active) * g // BLOCK_GROUPS for g in range(BLOCK_GROUPS + 1)]
         spans = [slice(a, b) for a, b in pairwise(bounds)]
 
         def apply(v: Array) -> Array:
-            w = own * v
+            w = root * v
 
             def gather(span: slice) -> Array:
-                out = np.zeros(r)
+                out = np.zeros(len(self.inner))
                 span_images(self.features, w[span, None], out[None], active[span])
                 return out
 
-            inside = cho_solve(factor, sum(run_threads(gather, spans, self.threads)))
-            run_threads(lambda s: span_scores(self.features, inside, w[s], active[s]), spans, self.threads)
-            return v - own * w
+            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
+            run_threads(lambda s: span_scores(self.features, inside, w[s], active[s]), spans, self._threads)
+            return v - root * w
 
         return apply
 

@@ -22,6 +22,7 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_pred
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.gram import scaled_gram
 from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
+from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, inverse_factor
@@ -73,8 +74,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
         rows, y, weight = data.taking_part
         losses = fit.row_losses(y, weight)
         resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
-        n = products.n
-        require_state(fit, resume is None or resume.coefficients.shape == resume.scores.shape == (n,))
+        require_state(fit, resume is None or _fits(resume, products.n))
         with rescaling_advised():
             solution = solve_exact(
                 losses,
@@ -155,6 +155,13 @@ def _without_groups(
         c = curvature[rows[own]]
         out[rows] -= H @ np.linalg.solve(np.eye(len(own)) - c[:, None] * H[own], dual[rows[own]])
     return out
+
+
+def _fits(state: ExactState, n: int) -> bool:
+    """Return whether a state has the shapes of one of ``n`` rows."""
+    vectors = all(vector.shape == (n,) for vector in (state.coefficients, state.scores, state.stiffness))
+    r = len(state.inner)
+    return vectors and state.inner.shape == (r, r) and 1 <= r <= landmark_count(n)
 
 
 def _warning(solution: ExactSolution, fit: ODMFit) -> str | None:

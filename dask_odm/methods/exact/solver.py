@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -56,6 +57,8 @@ class ExactState:
 
     coefficients: Array  # (n,)
     scores: Array  # (n,)
+    inner: Array  # of the preconditioner, (r, r), see `Woodbury`
+    stiffness: Array  # of the preconditioner, (n,)
     bound: float = 0.0  # largest dual value found so far
     certified: float = 0.0  # largest dual value for the kernel in float64
     certified_gap: float = 4.0  # the last gap with scores in float64, at most 1; before the first, any gap halves it
@@ -169,12 +172,25 @@ class _Run:
         double = self.to_rounding or self.given
         self.use(double=double if resume is None else resume.double)
         if resume is not None:
+            if self._preconditioned() and resume.stiffness.any():  # else the run had a matrix in memory so far
+                if resume.slow:
+                    _ = self.preconditioner.finer  # may replace the landmarks
+                self.preconditioner.landmarks.inner = resume.inner
+                self.preconditioner.landmarks.stiffness = resume.stiffness
             self.clock = StepClock(resume.history)
             return resume
         a = self._rough() if start is None else start
         share = float(np.count_nonzero(a) / self.n)
-        scores = scores_of(self.products, a)
-        return self._recorded(ExactState(a, scores, passes=share * (2 - share), double_since=0 if double else -1))
+        state = ExactState(a, scores_of(self.products, a), np.eye(1), np.zeros(self.n))
+        passes = share * (2 - share)
+        return self._recorded(replace(state, **self._preconditioned(), passes=passes, double_since=0 if double else -1))
+
+    def _preconditioned(self) -> dict[str, Any]:
+        """Return what a state holds of the preconditioner: nothing if none has been made."""
+        if "preconditioner" not in vars(self):
+            return {}
+        landmarks = self.preconditioner.landmarks
+        return {"inner": landmarks.inner, "stiffness": landmarks.stiffness}
 
     def _rough(self) -> Array:
         """Return the solution of a quarter of the rows, as coefficients of all, or zeros if there are few rows."""
@@ -313,6 +329,7 @@ class _Run:
                 state,
                 coefficients=new,
                 scores=after,
+                **self._preconditioned(),
                 bound=bound,
                 exactness=exactness,
                 passes=state.passes + passes,
