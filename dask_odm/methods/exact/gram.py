@@ -12,6 +12,7 @@ from scipy.linalg import LinAlgError
 
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
+from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import CHUNK_BYTES, Multiply, SourcedProducts
 from dask_odm.linalg.csr_rows import CSRRows, row_width
@@ -182,10 +183,11 @@ def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: 
 
 
 class GramLandmarks:
-    """Landmark rows ``index`` (r,) of a Gram matrix ``K`` (n, n), which precondition the systems of its solver.
+    """Landmark rows ``index`` (r,) of a Gram matrix ``K`` (n, n): they give its solver a start and a preconditioner.
 
-    ``WᵀW`` with ``W = L⁻¹ K_rn`` and ``L Lᵀ = K_rr`` is the Nyström approximation of K. The factor of ``1 + W C Wᵀ``
-    gives, by Woodbury's formula, the inverse of ``1 + √C WᵀW √C``. All are in the dtype of K. Raises LinAlgError if the
+    ``WᵀW`` with ``W = L⁻¹ K_rn`` and ``L Lᵀ = K_rr`` is the Nyström approximation of K. Newton in r numbers solves the
+    Nyström problem, whose solution starts the solve over all rows. Each of its steps factors ``1 + W C Wᵀ``, which by
+    Woodbury's formula gives the inverse of ``1 + √C WᵀW √C``. All are in the dtype of K. Raises LinAlgError if the
     landmarks' part of the matrix is not positive definite.
     """
 
@@ -194,8 +196,10 @@ class GramLandmarks:
         rows = K[index]
         inner = np.array(rows[:, index], order="F")
         inner.flat[:: r + 1] += 1e-5 * inner.trace() / r  # float32 resolves no less
+        self.index = index
+        self._factor = self._factored(inner)
         W = np.array(rows, order="F")
-        lapack("trtrs", "L", "N", "N", r, len(K), self._factored(inner), r, W, r)
+        lapack("trtrs", "L", "N", "N", r, len(K), self._factor, r, W, r)
         self.W: Array = W
 
     @classmethod
@@ -210,15 +214,40 @@ class GramLandmarks:
                 return found
         return None
 
+    def start(self, losses: RowLosses) -> Array:
+        """Return coefficients (n,) that are zero except for landmarks', and nearly minimise P over the landmarks."""
+        y = losses.y
+        b = np.zeros(len(self.index))
+        scores = np.zeros(len(y))
+        primal = np.inf
+        for _ in range(8):
+            before = primal
+            margins = y * scores
+            c = losses.curvature(margins)
+            target = y * losses.aims(margins)
+            inverse = self._inverse(self._scaled(np.flatnonzero(c), c))
+            d = inverse.T @ (inverse @ (self.W @ (c * target).astype(self.W.dtype))) - b
+            change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)
+            length = 1.0
+            primal = self._primal(losses, b + d, scores + change)
+            if not primal < before:
+                length = least_row_step(losses, scores, change, float(b @ d), float(d @ d))
+                primal = self._primal(losses, b + length * d, scores + length * change)
+            b = b + length * d
+            scores = scores + length * change
+            if not before - primal > 0.03 * primal:
+                break
+        r = len(b)
+        own = b.astype(self.W.dtype)
+        lapack("trtrs", "L", "T", "N", r, 1, self._factor, r, own, r)
+        a = np.zeros(len(y))
+        a[self.index] = own
+        return a
+
     def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
         """Return the Nyström ``(1 + √c K √c)⁻¹`` on the active rows (m,), as a function of residuals there."""
-        rows = self.W.T[active]
-        rows *= np.sqrt(stiffness[active]).astype(rows.dtype)[:, None]
-        scaled = rows.T
-        inner = scaled @ scaled.T
-        inner.flat[:: len(inner) + 1] += 1
-        inverse = self._factored(np.asfortranarray(np.tril(inner)))
-        lapack("trtri", "L", "N", len(inverse), inverse, len(inverse))  # products with it are faster than solving
+        scaled = self._scaled(active, stiffness)
+        inverse = self._inverse(scaled)
 
         def apply(v: Array) -> Array:
             inside = inverse @ (scaled @ v.astype(scaled.dtype))
@@ -226,7 +255,24 @@ class GramLandmarks:
 
         return apply
 
+    def _scaled(self, active: Array, stiffness: Array) -> Array:
+        """Return ``W √C`` of the active rows, (r, m)."""
+        rows = self.W.T[active]
+        rows *= np.sqrt(stiffness[active]).astype(rows.dtype)[:, None]
+        return rows.T
+
+    def _inverse(self, scaled: Array) -> Array:
+        """Return the inverse of the lower factor of ``1 + W C Wᵀ`` from ``W √C``, as it is faster than solving."""
+        inner = scaled @ scaled.T
+        inner.flat[:: len(inner) + 1] += 1
+        inner = np.asfortranarray(np.tril(inner))
+        lapack("trtri", "L", "N", len(inner), self._factored(inner), len(inner))
+        return inner
+
     def _factored(self, A: Array) -> Array:
         if lapack("potrf", "L", len(A), A, len(A)) or not np.isfinite(A.diagonal()).all():
             raise LinAlgError("not positive definite")
         return A
+
+    def _primal(self, losses: RowLosses, b: Array, scores: Array) -> float:
+        return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())

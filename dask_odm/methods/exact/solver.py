@@ -17,6 +17,7 @@ the solve begins with the solution of a quarter of the rows, found in the same w
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -129,6 +130,7 @@ class _Run:
         self.double = False
         self.clock = StepClock()
         self.system: ProductSystem | GramSystem | None = None
+        self.landmarks: GramLandmarks | None = None
         self.given = isinstance(self.source, HeldProducts)
         self.to_rounding = self.n <= self.limits.rounding_rows and not self.given  # a caller who gives K says how far
         self.d = 0 if self.given else self.source.rows(np.zeros(1, np.int64)).shape[1]
@@ -144,7 +146,9 @@ class _Run:
         if self.system is not None and self.double == double:
             return
         self.double = double
-        self.system = None  # frees the matrices before for the next
+        # frees the matrices before for the next
+        self.system = None
+        self.landmarks = None
         self.products: Products = self.source
         if not self.held(double=double):
             self.system = ProductSystem(self.products, self.preconditioner, self.limits, self.threads)
@@ -160,8 +164,8 @@ class _Run:
                 held = HeldProducts(RowProducts(held.kernel, X, 0, self.threads), K, self.threads)
             self.products = held
             many = self.n >= self.limits.landmark_rows and not self.given
-            landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
-            self.system = GramSystem(held, landmarks, memory.reshape(-1))
+            self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
+            self.system = GramSystem(held, self.landmarks, memory.reshape(-1))
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:
@@ -197,6 +201,9 @@ class _Run:
         a = np.zeros(self.n)
         if self.n < self.limits.start_rows:
             return a
+        if self.landmarks is not None:
+            with suppress(LinAlgError):
+                return self.landmarks.start(self.losses)
         rng = np.random.default_rng([self.settings.seed, 1])
         index = np.sort(rng.choice(self.n, self.n // 4, replace=False))
         losses = self.losses.at(index)

@@ -183,16 +183,16 @@ def test_many_rows_are_solved_by_conjugate_gradients(lam, monkeypatch):
     p = small_problem(1000, (lam, 0.3, 0.1), dtype="float32")
     by_cholesky = solve(p, 1e-6)
     monkeypatch.setattr(systems, "ActiveFactor", None)
-    found = solve(p, start=np.zeros(1000))
-    assert_certified(p, found, 1e-3)
+    assert_certified(p, solve(p), 1e-3)
     assert by_cholesky.converged
-    assert found.point.primal == pytest.approx(by_cholesky.point.primal, rel=1e-3)
+    assert solve(p).point.primal == pytest.approx(by_cholesky.point.primal, rel=1e-3)
 
 
-def test_landmarks_precondition():
-    """With all rows as landmarks, the preconditioner is the inverse but for the ridge."""
+def test_landmarks_precondition_and_start():
+    """All rows as landmarks: the preconditioner is the inverse but for the ridge, and the start nearly optimal."""
     p = small_problem(120, SETTINGS[1])
     landmarks, c, active = GramLandmarks(p.K, np.arange(120)), np.linspace(0.0, 3.0, 120), np.arange(5, 120)
     system = (np.eye(120) + np.sqrt(c)[:, None] * p.K * np.sqrt(c))[5:, 5:]
     found = landmarks.on(active, c)(np.ones(115))
     np.testing.assert_allclose(system @ found, np.ones(115), atol=1e-2)
+    assert p.primal(p.y * landmarks.start(p.losses)) <= 1.05 * p.primal(p.y * p.coefficients)
