@@ -95,9 +95,7 @@ class HeldProducts(SourcedProducts):
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
             return self.source.cross(targets, sources, v, double_precision=True)
-        whole = np.zeros(self.n)
-        whole[sources] = v
-        return _image(self.K, whole, self.threads)[targets]
+        return _image(self.K, sources, v, self.threads)[targets]
 
 
 def scaled_part(K: Array, active: Array, root: Array, memory: Array, threads: int = 1) -> Array:
@@ -113,19 +111,49 @@ def scaled_part(K: Array, active: Array, root: Array, memory: Array, threads: in
     return out
 
 
-def _image(K: Array, v: Array, threads: int) -> Array:
-    """Return ``K v``, float64 (n,), of K (n, n); sums over up to BLOCK columns are in the dtype of K."""
-    v = v.astype(K.dtype)
+def _image(K: Array, index: Array, v: Array, threads: int) -> Array:
+    """Return ``K[:, index] @ v``, float64 (n,), of a symmetric K (n, n), from the rows at ``index`` alone."""
+    m = len(index)
+    rows = np.concatenate([index, np.repeat(index[:1], -m % 4)])
+    weights = np.zeros(len(rows), K.dtype)
+    weights[:m] = v
     out = np.zeros(len(K))
 
-    def add_up(start: int) -> None:
-        rows = slice(start, start + BLOCK)
-        for first in range(0, len(K), BLOCK):
-            columns = slice(first, first + BLOCK)
-            out[rows] += K[rows, columns] @ v[columns]
+    def add_up(start: int, columns: int = BLOCK) -> None:
+        some = out[start : start + columns]
+        _add_up(K, rows, weights, start, np.zeros(len(some), K.dtype), some)
 
-    run_threads(add_up, range(0, len(K), BLOCK), threads)
+    if len(K) <= 2 * BLOCK:
+        add_up(0, len(K))
+    else:
+        run_threads(add_up, range(0, len(K), BLOCK), threads)
     return out
+
+
+@compiled
+def _add_up(K: Array, index: Array, v: Array, start: int, sums: Array, out: Array) -> None:
+    """Add a part of ``v @ K[index]`` to ``out``, for a multiple of four rows.
+
+    Sums over 64 are in the dtype of K, in ``sums``, which are as many zeros.
+    """
+    n = len(K)
+    values = pointer(K)
+    total = pointer(sums)
+    for begin in range(0, index.size, 64):
+        for i in range(begin, min(begin + 64, index.size), 4):
+            a = index[i] * n + start
+            b = index[i + 1] * n + start
+            c = index[i + 2] * n + start
+            d = index[i + 3] * n + start
+            p = v[i]
+            q = v[i + 1]
+            r = v[i + 2]
+            s = v[i + 3]
+            for j in range(sums.size):
+                total[j] += p * values[a + j] + q * values[b + j] + r * values[c + j] + s * values[d + j]
+        for j in range(sums.size):
+            out[j] += total[j]
+            total[j] = 0
 
 
 @dataclass(frozen=True, eq=False)
