@@ -76,6 +76,20 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
     return types.void(X, rows, column, origin, out, at), generate
 
 
+@Emitted
+def fetch(typing: Any, X: Any, row: Any, column: Any) -> Any:
+    """Prefetch ``X[row, column]``, so that it is in the cache when it is read."""
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, given[0])
+        _emit_fetch(builder, cgutils.get_item_pointer(context, builder, signature.args[0], array, given[1:]))
+        return context.get_dummy_value()
+
+    return types.void(X, row, column), generate
+
+
 def _emit_fetch(builder: Any, pointer: Any) -> None:
     """Prefetch an address. One behind the last row does no harm."""
     from llvmlite import ir

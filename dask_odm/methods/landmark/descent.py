@@ -19,8 +19,9 @@ place of ``‖φ‖²``. After the sweep b moves towards w·e as in `dask_odm.me
 has few of the rows, would take twice the sweeps by it.
 
 Reading features from memory dominates the cost. So a group of machines that share classes sweeps together: a row's
-features are read once for all of them, whose weights stay in the second-level cache. Groups depend on the number of
-classes alone.
+features are read once for all of them, whose weights stay in the second-level cache. Those of the next row are fetched
+meanwhile, which the processor would not do by itself, as the order is random. Groups depend on the number of classes
+alone.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from dask_odm.learning.problem.nystrom_features import span_images, span_scores
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.transpose import fetch
 from dask_odm.methods.landmark.feature_newton import FeatureNewton
 from dask_odm.methods.landmark.machines import MachineQuery
 from dask_odm.typing import Array
@@ -261,8 +263,22 @@ def _sweep(
     high = band[1]
     upsilon = band[2]
     zero = W[0, 0] - W[0, 0]
+    due = np.zeros(order.size, np.bool_)
+    for i in range(order.size):
+        for k in range(live.size):
+            due[i] |= live[k] and rest[i, k] <= number and stiffness[codes[i], k] > 0.0
+    visited = np.empty(order.size + 1, np.int64)
+    count = 0
     for i in order:
+        visited[count] = i
+        count += due[i]
+    visited[count] = visited[0]
+    line = 64 // W.itemsize
+    for at in range(count):
+        i = visited[at]
         row = features[rows[i]]
+        ahead = rows[visited[at + 1]]
+        fetched = 0
         code = codes[i]
         component = along[i]
         norm = norms[i] - component * component
@@ -270,6 +286,11 @@ def _sweep(
             c = stiffness[code, k] * weight[i]
             if c == 0.0 or not live[k] or rest[i, k] > number:
                 continue
+            # some of the next row for each machine, since fetching all at once would wait for the memory
+            upto = min(row.size, fetched + 16 * line)
+            while fetched < upto:
+                fetch(features, ahead, fetched)
+                fetched += line
             w = W[k]
             score = zero
             for j in range(row.size):
