@@ -19,9 +19,9 @@ import numpy as np
 
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import span_images, span_products
-from dask_odm.linalg.row_passes import Passes, RowBlock
+from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.methods.landmark.class_means import ClassSamples
-from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery
+from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, row_blocks
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -232,8 +232,12 @@ class TargetQuery(MachineQuery):
         return ClassSamples({0: PrioritySample.draw(weight, np.ones(len(block)), block.first, read, size, seed)})
 
     def _tiles(self, block: RowBlock, wanted: Array | None = None) -> Iterator[tuple[Any, int, Array]]:
-        for rows, K in self.span.feature_rows(block, step=self.tile_rows):
-            yield rows, 0, K
+        step = self.tile_rows
+        buffer = np.empty((step, self.span.r), self.span.dtype) if block.values is None else None
+        for start in range(0, len(block), step):
+            rows = slice(start, min(start + step, len(block)))
+            kept = block.values
+            yield rows, 0, self.span.tile(self.span.read(block, rows), buffer) if kept is None else kept[rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,9 +260,14 @@ class MachineProblem:
 
         Their kernel values are kept if they fit ``budget`` bytes. Budget and threads never change the result.
         """
-        span = replace(query.span, scaling=None, streamed=False)
-        passes, exact = span.passes_over(rows, codes, weight, query.tile_rows, budget, threads)
-        return cls(replace(query, span=span), passes, exact if span.dtype != np.float64 else passes)
+        query = replace(query, span=replace(query.span, scaling=None, streamed=False))
+        blocks = row_blocks(rows, codes, weight)
+        exact = ThreadPasses([[block] for block in blocks], threads)
+        if len(rows) * query.span.value_bytes > budget:
+            return cls(query, exact, exact)
+        kept = query.span.kept(blocks, query.tile_rows, threads)
+        passes = ThreadPasses([[block] for block in kept], threads)
+        return cls(query, passes, exact if query.span.dtype != np.float64 else passes)
 
     @classmethod
     def over_passes(cls, query: MachineQuery, passes: Passes) -> MachineProblem:

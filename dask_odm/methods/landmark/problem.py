@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
-from dask_odm.linalg.row_passes import Passes
-from dask_odm.methods.landmark.query import Draw, SpanQuery, SpanSums, drawn_bytes
+from dask_odm.linalg.row_passes import Passes, ThreadPasses
+from dask_odm.methods.landmark.query import Draw, SpanQuery, SpanSums, drawn_bytes, row_blocks
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -54,7 +54,11 @@ class SpanProblem:
         ``weight`` means 1. Budget and threads never change the result.
         """
         query = replace(query, scaling=None, streamed=False)
-        passes, exact = query.passes_over(rows, y, weight, query.tile_rows, budget, threads)
+        blocks = row_blocks(rows, y, weight)
+        passes = exact = ThreadPasses([[block] for block in blocks], threads)
+        if len(rows) * query.value_bytes <= budget:
+            kept = query.kept(blocks, query.tile_rows, threads)
+            passes = ThreadPasses([[block] for block in kept], threads)
         return cls(query, passes, exact, rows, y)
 
     @classmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -19,7 +20,7 @@ from dask_odm.learning.problem.features import Affine
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import Loss
 from dask_odm.learning.problem.nystrom_features import span_images, span_products, span_scores
-from dask_odm.linalg.row_passes import RowBlock, ThreadPasses
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.sketch import PrioritySample
@@ -213,30 +214,18 @@ class SpanQuery:
                 held = []
                 count = 0
 
-    def passes_over(
-        self, rows: Any, y: Array, weight: Array, step: int, budget: int, threads: int
-    ) -> tuple[ThreadPasses, ThreadPasses]:
-        """Return passes over rows in memory that keep kernel values, and passes that compute them.
+    def kept(self, blocks: list[RowBlock], step: int, threads: int) -> list[RowBlock]:
+        """Return blocks of rows in memory that keep their kernel values, computed ``step`` rows at a time."""
+        values = np.empty((sum(map(len, blocks)), self.r), self.dtype)
 
-        Values of ``step`` rows are computed at a time. If they do not fit ``budget`` bytes, none are kept.
-        """
-        n = len(rows)
-        groups = group_count(n)
-        ends = [(n * g // groups, n * (g + 1) // groups) for g in range(groups)]
-        blocks = [RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a) for a, b in ends]
-        plain = ThreadPasses([[block] for block in blocks], threads)
-        if n * self.value_bytes > budget:
-            return plain, plain
-        values = np.empty((n, self.r), self.dtype)
-
-        def fill(block: RowBlock) -> list[RowBlock]:
+        def fill(block: RowBlock) -> RowBlock:
             own = values[block.first : block.first + len(block)]
             for start in range(0, len(block), step):
-                some = slice(start, min(len(block), start + step))
-                self.tile(self.read(block, some), own[some])
-            return [replace(block, values=own)]
+                rows = slice(start, min(len(block), start + step))
+                self.tile(self.read(block, rows), own[rows])
+            return replace(block, values=own)
 
-        return ThreadPasses(run_threads(fill, blocks, threads, "kernel values"), threads), plain
+        return run_threads(fill, blocks, threads, "kernel values")
 
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
         return PrioritySample.draw(weight, block.y, block.first, partial(self.read, block), draw.size, draw.seed)
@@ -258,20 +247,17 @@ class SpanQuery:
             span_scores(K, a, scores)
             yield rows, K, scores, *self.loss.evaluate(scores, block.y[rows], block.weight[rows])
 
-    def feature_rows(
-        self, block: RowBlock, wanted: Array | None = None, step: int = 0
-    ) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values (m, r) of ``step`` rows at a time, by default `tile_rows`, in the same memory.
+    def feature_rows(self, block: RowBlock, wanted: Array | None = None) -> Iterator[tuple[slice, Array]]:
+        """Yield kernel values (m, r) of a bounded number of rows, in the same memory.
 
         With them come the rows' places in the block. Values are computed in the tiles that could be kept, since BLAS
         rounds by place in a tile. A tile is left out if ``wanted`` (n,) is zero in all of its rows.
         """
         n = len(block)
         kept = block.values
-        step = step or self.tile_rows
-        buffer = np.empty((step, self.r), self.dtype) if kept is None else kept
-        for start in range(0, n, step):
-            rows = slice(start, min(n, start + step))
+        buffer = np.empty((self.tile_rows, self.r), self.dtype) if kept is None else kept
+        for start in range(0, n, self.tile_rows):
+            rows = slice(start, min(n, start + self.tile_rows))
             if wanted is None or wanted[rows].any():
                 yield rows, self.tile(self.read(block, rows), buffer) if kept is None else kept[rows]
 
@@ -284,6 +270,14 @@ def tile_rows(r: int, itemsize: int) -> int:
 def drawn_bytes(d: int, itemsize: int) -> int:
     """Return the bytes of a drawn row of ``d`` features."""
     return itemsize * d + 24
+
+
+def row_blocks(rows: Any, y: Array, weight: Array) -> list[RowBlock]:
+    """Return a block for each group that rows in memory are summed in."""
+    n = len(rows)
+    groups = group_count(n)
+    bounds = pairwise(n * g // groups for g in range(groups + 1))
+    return [RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a) for a, b in bounds]
 
 
 def group_count(n: int) -> int:

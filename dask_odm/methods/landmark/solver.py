@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from scipy.linalg import blas, solve_triangular
@@ -121,8 +120,10 @@ class _SpanNewton(Newton[SpanSums]):
             seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
             draw = Draw(sketch_rows(self.span.passes.rows, len(self.landmarks)), seed)
         sums = self.judge.sums(x, draw) if known is None else known
-        whiten = partial(solve_triangular, self.landmarks.factor, lower=True, check_finite=False)
-        return Iterate.of(x, self.landmarks.gram @ x, sums, number, whiten)
+        return Iterate.of(x, self.landmarks.gram @ x, sums, number, self._whitened)
+
+    def _whitened(self, gradient: Array) -> Array:
+        return np.asarray(solve_triangular(self.landmarks.factor, gradient, lower=True, check_finite=False))
 
     def _make_sketch(self, at: SpanIterate) -> None:
         """Make the preconditioner from the sample that was drawn at ``at``."""
