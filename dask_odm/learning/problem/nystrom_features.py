@@ -19,6 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.band import band_curvature, band_slope, band_square
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.learning.problem.linear import block_rows
 from dask_odm.linalg.csr_rows import CSRRows, stacked_rows
@@ -99,6 +100,42 @@ def rounding(landmarks: Landmarks, rows: Rows, dtype: Any) -> list[tuple[Any, Ar
 def landmark_weights(landmarks: Landmarks, w: Array) -> Array:
     """Return coefficients a (r,) of the landmarks' kernel functions for weights w (r,) of the Nyström features."""
     return np.asarray(solve_triangular(landmarks.factor, w, trans="T", lower=True, check_finite=False))
+
+
+@compiled
+def span_sums(
+    K: Array, codes: Array, weight: Array, a: Array, terms: Array, dual_image: Array, curvature: Array, loss: float
+) -> float:
+    """Return ``loss`` plus that of scores ``K a``; add ``Kᵀ (y s)`` to ``dual_image``, set ``curvature`` (n,).
+
+    An empty ``weight`` means 1 for all. A row with a negative code is dropped. ``terms`` are `BandLoss.terms`.
+    """
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
+    for i in range(K.shape[0]):
+        row = K[i]
+        score = 0.0
+        for j in range(row.size):
+            score += row[j] * a[j]
+        y = -1.0
+        c = terms[0]
+        if codes[i] == 1:
+            y = 1.0
+            c = terms[1]
+        if weight.size:
+            c *= weight[i]
+        if codes[i] < 0:
+            c = 0.0
+        m = y * score
+        loss += 0.5 * c * band_square(m, low, high, upsilon)
+        s = c * band_slope(m, low, high, upsilon)
+        curvature[i] = band_curvature(m, c, low, high, upsilon)
+        if s != 0.0:
+            s *= y
+            for j in range(row.size):
+                dual_image[j] += s * row[j]
+    return loss
 
 
 @compiled

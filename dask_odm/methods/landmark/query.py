@@ -18,8 +18,9 @@ import numpy as np
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.learning.problem.features import Affine
 from dask_odm.learning.problem.linear import MOST_GROUPS
-from dask_odm.learning.problem.losses import Loss
-from dask_odm.learning.problem.nystrom_features import span_images, span_products, span_scores
+from dask_odm.learning.problem.losses import BandLoss, Loss
+from dask_odm.learning.problem.nystrom_features import span_products, span_scores, span_sums
+from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
@@ -123,10 +124,8 @@ class SpanQuery:
         loss = 0.0
         image = np.zeros(self.r)
         curvature = np.empty(len(block))
-        for rows, K, _, lost, dual, curved in self._evaluated(block, a):
-            loss += lost
-            span_images(K, dual[:, None], image[None])
-            curvature[rows] = curved
+        for rows, K in self.feature_rows(block, whole=True):
+            loss = self._add_sums(K, block.y[rows], block.weight[rows], a, image, curvature[rows], loss)
         sample = None if draw is None else self._draw(block, curvature, draw)
         kept = self.loss.pack(curvature, block.y, block.weight) if self.streamed else curvature
         return SpanSums(loss, image, (kept,), sample)
@@ -142,7 +141,7 @@ class SpanQuery:
     def _product(self, p: Array, block: RowBlock, curvature: Array) -> Array:
         out = np.zeros(self.r)
         if not self.streamed:
-            for rows, K in self.feature_rows(block, wanted=curvature):
+            for rows, K in self.feature_rows(block, whole=True, wanted=curvature):
                 span_products(K, curvature[rows, None], p[None], out[None])
             return out
         curvature = self.loss.unpack(curvature, block.y, block.weight)
@@ -172,9 +171,13 @@ class SpanQuery:
     def chances(self, block: RowBlock, a: Array) -> tuple[Array, ...]:
         """Return every row's dual variable |u| at ``a``, or a tiny value for rows without one, in a tuple."""
         chances = np.empty(len(block))
-        for rows, _, _, _, dual, _ in self._evaluated(block, a):
-            unsupported = UNSUPPORTED * self.loss.row_stiffness(block.y[rows], block.weight[rows])
-            chances[rows] = np.abs(dual) + unsupported
+        for rows, K in self.feature_rows(block):
+            y = block.y[rows]
+            weight = block.weight[rows]
+            scores = np.empty(len(K))
+            span_scores(K, a, scores)
+            _, dual, _ = self.loss.evaluate(scores, y, weight)
+            chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
         return (chances,)
 
     def hessian(self, block: RowBlock, a: Array) -> Array:
@@ -203,8 +206,9 @@ class SpanQuery:
         """
         held = list[tuple[Array, Array, Array]]()
         count = 0
-        for rows, K, found, _, _, curvature in self._evaluated(block, a):
-            scores[rows] = found
+        for rows, K in self.feature_rows(block):
+            span_scores(K, a, scores[rows])
+            curvature = self.loss.evaluate(scores[rows], block.y[rows], block.weight[rows])[2]
             active = np.flatnonzero(curvature)
             held.append((rows.start + active, K[active], curvature[active]))
             count += len(active)
@@ -227,6 +231,18 @@ class SpanQuery:
 
         return run_threads(fill, blocks, threads, "kernel values")
 
+    def _add_sums(
+        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
+    ) -> float:
+        """Return ``total`` plus the loss of rows with kernel values ``K``; add to ``dual_image``, set ``curvature``."""
+        if type(self.loss) is BandLoss:
+            return float(span_sums(K, y, frozen(weight), a, self.loss.terms, dual_image, curvature, total))
+        scores = np.empty(len(K))
+        span_scores(K, a, scores)
+        loss, dual, curvature[:] = self.loss.evaluate(scores, y, weight)
+        dual_image += K.T @ dual
+        return total + loss
+
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
         return PrioritySample.draw(weight, block.y, block.first, partial(self.read, block), draw.size, draw.seed)
 
@@ -240,21 +256,19 @@ class SpanQuery:
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, None if out is None else out[: len(X)])
 
-    def _evaluated(self, block: RowBlock, a: Array) -> Iterator[tuple[slice, Array, Array, float, Array, Array]]:
-        """Yield what `feature_rows` does with the rows' scores at ``a`` and what `Loss.evaluate` returns for them."""
-        for rows, K in self.feature_rows(block):
-            scores = np.empty(len(K))
-            span_scores(K, a, scores)
-            yield rows, K, scores, *self.loss.evaluate(scores, block.y[rows], block.weight[rows])
-
-    def feature_rows(self, block: RowBlock, wanted: Array | None = None) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values (m, r) of a bounded number of rows, in the same memory.
+    def feature_rows(
+        self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
+    ) -> Iterator[tuple[slice, Array]]:
+        """Yield kernel values (m, r) of a bounded number of rows, in the same memory; kept ones at once if ``whole``.
 
         With them come the rows' places in the block. Values are computed in the tiles that could be kept, since BLAS
         rounds by place in a tile. A tile is left out if ``wanted`` (n,) is zero in all of its rows.
         """
         n = len(block)
         kept = block.values
+        if whole and kept is not None:
+            yield slice(0, n), kept
+            return
         buffer = np.empty((self.tile_rows, self.r), self.dtype) if kept is None else kept
         for start in range(0, n, self.tile_rows):
             rows = slice(start, min(n, start + self.tile_rows))
