@@ -15,7 +15,7 @@ A `dask_odm.methods.landmark.query.SpanQuery` sums over blocks of rows; the `Spa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -32,17 +32,19 @@ from dask_odm.typing import Array
 class SpanProblem:
     """A Nyström problem over all rows, for Newton's method; every method takes one pass.
 
-    ``passes`` are over blocks in the form that the query takes. ``exact`` are passes over the same rows without kept
-    kernel values, for those in float64. If all rows are in memory, ``rows`` (n, d) are these as the kernel sees them,
-    or sparse rows that return such an array when indexed, with ``y`` (n,). A sample is then drawn from all at once,
-    since those of groups take more memory. It is the same sample.
+    ``passes`` are over blocks in the form that the query takes. If all rows are in memory, ``rows`` (n, d) are these as
+    the kernel sees them, or sparse rows that return such an array when indexed; ``y`` and ``weight`` (n,) go with them,
+    and an empty ``weight`` means 1. A sample is drawn from these at once, which is faster than drawing one per group
+    and merging them, and gives the same sample. ``budget`` bounds the bytes of kernel values that are kept for them.
     """
 
     query: SpanQuery
     passes: Passes
-    exact: Passes
     rows: Any = None
     y: Array | None = None
+    weight: Array = field(default_factory=lambda: np.empty(0))
+    budget: int = 0
+    threads: int = 1
 
     @classmethod
     def over_rows(
@@ -50,25 +52,30 @@ class SpanProblem:
     ) -> SpanProblem:
         """Build the problem over `rows` in memory; their kernel values are kept if they fit ``budget`` bytes.
 
-        Otherwise values are recomputed in every pass. They are in the query's dtype, sums in float64. An empty
-        ``weight`` means 1. Budget and threads never change the result.
+        Otherwise values are recomputed in every pass. They are in the query's dtype, sums in float64. Budget and
+        threads never change the result.
         """
         query = replace(query, scaling=None, streamed=False)
         blocks = row_blocks(rows, y, weight)
-        passes = exact = ThreadPasses([[block] for block in blocks], threads)
         if len(rows) * query.value_bytes <= budget:
-            kept = query.kept(blocks, query.tile_rows, threads)
-            passes = ThreadPasses([[block] for block in kept], threads)
-        return cls(query, passes, exact, rows, y)
+            blocks = query.kept(blocks, query.tile_rows, threads)
+        passes = ThreadPasses([[block] for block in blocks], threads)
+        return cls(query, passes, rows, y, weight, budget, threads)
 
     @classmethod
     def over_passes(cls, query: SpanQuery, passes: Passes) -> SpanProblem:
         """Build the problem over passes of raw rows; the query has their scaling."""
-        return cls(replace(query, streamed=passes.streamed), passes, passes)
+        return cls(replace(query, streamed=passes.streamed), passes)
 
     def in_float64(self) -> SpanProblem:
-        """Return the same problem with kernel values in float64, which are not kept."""
-        return replace(self, query=replace(self.query, double=True), passes=self.exact)
+        """Return the same problem with kernel values in float64, which are kept if they are few."""
+        query = replace(self.query, double=True)
+        if self.rows is None:
+            return replace(self, query=query)
+        assert self.y is not None
+        held = len(self.rows) * self.query.value_bytes
+        left = self.budget - held if held <= self.budget else self.budget
+        return SpanProblem.over_rows(query, self.rows, self.y, self.weight, min(left, 16 << 20), self.threads)
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
