@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
-# results that the client asks for, or sums that a worker joins, at a time; each one takes a message there and back
+# results that the client asks for, or a worker joins, at a time; one by one, each takes a message there and back
 JOINED = 8
 
 
@@ -231,8 +231,9 @@ class Tasks:
     ) -> Iterator[tuple[int, list[Any]]]:  # fmt: skip
         """Yield the results of `map_chunks` in runs as they finish, up to ``tasks``, each with the number of its first.
 
-        Earlier runs start first. Without a client, all have finished then. If all workers see a ``folder``, what tasks
-        share and what they return goes through files there, and the scheduler has tasks only.
+        Earlier runs start first. Without a client, all have finished then. Workers join the results of many tasks,
+        a few at a time: to ask a worker for a result takes a scheduler as long as a task. If all workers see a
+        ``folder``, what tasks share and what they return goes through files there, and the scheduler has tasks only.
         """
         count = min(len(arguments), tasks)
         bounds = [round(i * len(arguments) / count) for i in range(count + 1)]
@@ -250,10 +251,15 @@ class Tasks:
         graph = {
             key: spread_task(key, partial(_run_group, function, run), sent) for key, run in zip(keys, runs, strict=True)
         }
+        joined = JOINED if count > FEW_TASKS else 1
+        if joined > 1:
+            parts = [keys[i : i + joined] for i in range(0, count, joined)]
+            keys = [f"{phase}-{serial}-joined-{i}" for i in range(len(parts))]
+            graph |= {key: (_in_a_row, part) for key, part in zip(keys, parts, strict=True)}
         with annotate(priority=_earlier):
             futures = self.started(graph | {sent: (partial(together, *shared),)}, keys)
         for i, result in self.done(futures):
-            yield bounds[i], result
+            yield bounds[joined * i], result
 
     def _through_files(
         self, function: Callable[..., Any], runs: dict[str, Sequence[tuple[Any, ...]]], bounds: Sequence[int],
@@ -324,6 +330,11 @@ def _earlier(key: str) -> int:
     """Return the priority of a task of `Cluster.finished`, which Dask would start in any order."""
     number = key.rpartition("-")[2]
     return -int(number) if number.isdecimal() else 0
+
+
+def _in_a_row(runs: Sequence[list[Any]]) -> list[Any]:
+    """Join the results of neighbouring tasks of a call."""
+    return list(chain.from_iterable(runs))
 
 
 @worker_task

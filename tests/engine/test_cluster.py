@@ -525,9 +525,12 @@ def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
         Cluster.present().map_chunks(np.sqrt, [(4.0,)], "roots", folder=str(tmp_path))
 
 
-def test_runs_of_equal_work(client):
+def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
+    monkeypatch.setattr("dask_odm.engine.futures.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]
-    for cluster in (Cluster.present(), Cluster.local()):
-        assert sorted(cluster.finished(pow, numbers, 3, "squares")) == [
-            (first, [i**2 for i in range(first, stop)]) for first, stop in ((0, 13), (13, 27), (27, 40))
-        ]
+    joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares"))
+    assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]
+    assert [each for _, found in joined for each in found] == [i**2 for i in range(40)]
+    assert sorted(Cluster.local().finished(pow, numbers, 3, "squares")) == [
+        (first, [i**2 for i in range(first, stop)]) for first, stop in ((0, 13), (13, 27), (27, 40))
+    ]
