@@ -106,7 +106,6 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     """
     from dask_odm.diagnostics import evaluation
     from dask_odm.diagnostics.plotting import draw
-    from dask_odm.diagnostics.summaries import coverage_lines, listing
 
     with progress_shown() as seconds:
         loaded = given.load()
@@ -117,10 +116,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     further = {"scores": scores} if scores else {}
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}
-    elsewhere = ("classes", "confusion", "other_labels", "sets", "intervals", "each", "seconds")
-    told = {name: value for name, value in result.items() if name not in elsewhere}
-    told |= coverage_lines(result) | {"seconds": result["seconds"]}
-    emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
+    emit(as_json, result, found.text(**further, **drawn, seconds=result["seconds"]))
 
 
 @click.command()

@@ -18,6 +18,7 @@ from dask_odm.data.store.statistics import StatisticsAccumulator, known_targets,
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import labelled_rows, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, coverage_facts, range_facts
+from dask_odm.diagnostics.summaries import Results
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
@@ -52,7 +53,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Any:
 
     Returns
     -------
-    Evaluation by labels, `Errors` by targets, or `Together` of several of a row; ``facts()`` are all results.
+    Evaluation by labels, `Errors` by targets, or `Together` of several of a row. ``print`` shows it, and ``facts()``
+    returns all results.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def _of_columns(model: Any, store: Store) -> Errors | Together:
 
 
 @dataclass(eq=False)
-class Together:
+class Together(Results):
     """Comparisons of the labels or targets of a row, each by itself, and how many rows have all labels right."""
 
     each: dict[str, Any]  # `Evaluation` or `Errors` by name
@@ -245,7 +247,7 @@ def blocks(store: Store, lazy: Any, phase: str) -> Iterator[Array]:
 
 
 @dataclass
-class Evaluation:
+class Evaluation(Results):
     """Comparison of a classifier's predictions with labels, updated chunk by chunk.
 
     ``strangers`` are labels of rows that the model does not have; such rows count as wrong. ``counts`` (classes +

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.diagnostics.summaries import Results
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -99,7 +100,7 @@ class ProbabilityCounts:
 
 
 @dataclass
-class Errors:
+class Errors(Results):
     """A regressor's errors, prediction minus target, over the rows that have a target and a positive weight.
 
     ``moments`` are the weighted statistics of the target, the error, its size and its square. ``intervals`` has, by

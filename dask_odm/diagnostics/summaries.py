@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dask.utils import format_bytes
@@ -17,6 +17,9 @@ from dask_odm.data.store.statistics import listed
 from dask_odm.data.store.store import Store
 from dask_odm.html import MOST_LINES
 from dask_odm.printing import printable, short
+
+# facts of an evaluation that its table shows, or lines of their own
+IN_TABLES = ("classes", "confusion", "other_labels", "sets", "intervals", "each")
 
 
 def store_facts(store: Store) -> dict[str, Any]:
@@ -137,6 +140,22 @@ def coverage_lines(facts: Mapping[str, Any]) -> dict[str, str]:
         held = f"{each['held']:.1%} hold the target of their row"
         lines[f"intervals for {float(coverage):.0%}"] = f"{held}, {each['width']:.4g} wide on average"
     return lines
+
+
+class Results:
+    """Results of an evaluation, which print as a table and a line for each fact."""
+
+    facts: Callable[[], dict[str, Any]]
+    table: Callable[[], str]
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, **further: Any) -> str:
+        """Return the table and the facts, with ``further`` ones."""
+        facts = self.facts()
+        told = {name: value for name, value in facts.items() if name not in IN_TABLES}
+        return f"{self.table()}\n\n{listing(told | coverage_lines(facts) | further)}"
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import balanced_accuracy_score, get_scorer, log_loss, roc_auc_score
 
+import dask_odm
 from cli.running import run, run_json
 from dask_odm import ODMClassifier, SaddleSVC, load_model
 from small_problems import blobs
@@ -70,6 +71,14 @@ def test_further_scores(folder):
     assert "--loo" in done.stderr
     odd = ("evaluate", made / "loo.zarr", made / "rows.zarr", "--scoring", "nonsense")
     assert "nonsense" in run(*odd, status=2).stderr
+
+
+def test_results_print_as_the_shell_shows_them(folder):
+    made, _, _ = folder
+    shown = run("evaluate", made / "loo.zarr", made / "rows.zarr").stdout.splitlines()
+    printed = str(dask_odm.evaluate(load_model(made / "loo.zarr"), made / "rows.zarr")).splitlines()
+    assert [*printed, ""] == [line if line[:7] != "seconds" else "" for line in shown]
+    assert sum("sets for 90%" in line for line in printed) == 1
 
 
 def test_what_cannot_be_calibrated(folder, tmp_path):
