@@ -20,7 +20,7 @@ from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import CubeSchema, Schema
-from dask_odm.methods.settings import Metric
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.model import Model
 from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from

@@ -27,7 +27,7 @@ from dask_odm.learning.parameters import (
     with_object,
     with_parameters,
 )
-from dask_odm.methods.settings import Metric
+from dask_odm.methods.metric_settings import Metric
 
 
 @with_parameters

@@ -35,10 +35,11 @@ from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.cells.choosing import gamma_of_cells
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.axes import TUNING
 from dask_odm.methods.search.trials import Splits, TrialRows, trial_landmarks
-from dask_odm.methods.settings import Cells, Metric
+from dask_odm.methods.settings import Cells
 from dask_odm.models.kernel_model import most_rows
 from dask_odm.typing import Array
 

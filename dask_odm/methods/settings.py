@@ -1,9 +1,8 @@
-"""The solver objects of `ODMClassifier` that users pick, and a learned metric; those of papers are in their folders."""
+"""The solver objects of `ODMClassifier` that users pick; those of papers are in their folders."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any
 
 from sklearn.utils._param_validation import StrOptions
 
@@ -79,32 +78,3 @@ class Cells(SolverObject):
     def most_rows(self, *, pairs: bool) -> int:
         """Return the most rows of a region, for machines of all ``pairs`` of classes or for others."""
         return self.cell_rows or (8000 if pairs else 4000)
-
-
-@with_parameters
-class Metric(SolverObject):
-    """A metric that is learned before the fit, by which the kernel measures distances.
-
-    Parameters
-    ----------
-    kind : {"diagonal", "full"}, default="diagonal"
-        "diagonal": a factor for each feature, also of sparse rows. "full": a matrix, which finds directions that no
-        single feature has, and sums and differences of features.
-    rounds : int, default=5
-        Most rounds. They end once two in a row predict held-out rows no better than one before them.
-    rows : int, default=10000
-        Rows of the sample that the metric is learned from, of which a fifth is held out.
-    values : list of float, or of lists, default=None
-        A metric that a search has learned: factors of the scaled features, or a symmetric matrix. Nothing is then
-        learned, and γ stays as it is.
-    """
-
-    kind: str = parameter("diagonal", StrOptions({"diagonal", "full"}))
-    _: KW_ONLY
-    rounds: int = parameter(5, COUNT)
-    rows: int = parameter(10_000, COUNT)
-    values: list[Any] | None = parameter(None, list, None)
-
-    def __str__(self) -> str:
-        """Return the kind and the size of what a search learned, for people."""
-        return repr(self) if self.values is None else f"{self.kind} of {len(self.values)} features"

@@ -38,6 +38,7 @@ from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import chosen_cells, learned_rows, right_of
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.metric import learn_metric
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, choose_by_trials, in_pairs, suits_narrow_cells
 from dask_odm.methods.search.axes import (
@@ -55,7 +56,7 @@ from dask_odm.methods.search.axes import (
 from dask_odm.methods.search.climb import Search
 from dask_odm.methods.search.samples import SampleTrials
 from dask_odm.methods.search.trials import Splits
-from dask_odm.methods.settings import Cells, Landmark, Metric
+from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
 PARAMS = ("kernel", "scale", "metric", "gamma", "lam", "upsilon", "theta", "solver")

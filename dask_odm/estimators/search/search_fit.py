@@ -24,10 +24,11 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.metric import MOST_FEATURES
+from dask_odm.methods.metric_settings import Metric
 from dask_odm.methods.odm_fit import require_groups
 from dask_odm.methods.search.axes import BUDGETS, TUNING, Axes, Budget, View
 from dask_odm.methods.search.trials import Given, Score, accuracy, explained
-from dask_odm.methods.settings import Landmark, Metric
+from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
 Number = TypeVar("Number", int, float)
