@@ -36,7 +36,7 @@ from dask_odm.estimators.saddle_svc import SaddleSVC as SaddleSVC
 from dask_odm.estimators.saving import load_model as load_model
 from dask_odm.estimators.scoring import CostScorer as CostScorer
 from dask_odm.events import listen as listen
-from dask_odm.methods.settings import Metric as Metric
+from dask_odm.methods.metric_settings import Metric as Metric
 from dask_odm.progress import ProgressBars as ProgressBars
 
 __version__: str
