@@ -34,6 +34,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups, members_of
 from dask_odm.kernels.landmarks import greedy_landmarks
 from dask_odm.kernels.named import Linear
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
@@ -224,24 +225,30 @@ def require_rows(rows: int, parts: int, name: str = "n_partitions") -> None:
 
 def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
     """Return the image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, of their shape."""
-    half = np.uint64(max(1, (max(n - 1, 1).bit_length() + 1) // 2))
-    mask = (np.uint64(1) << half) - np.uint64(1)
+    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
     keys = np.random.SeedSequence(key).generate_state(4, np.uint64)  # one for each round of the network
-
-    def image(x: Array) -> Array:
-        left = x >> half
-        right = x & mask
-        for key in keys:
-            # a round of SplitMix64's finaliser, whose products are meant to wrap
-            mixed = (right + key) * _FIRST
-            mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _SECOND
-            left, right = right, (left ^ (mixed ^ (mixed >> _SHIFTS[1]))) & mask
-        return (left << half) | right
-
-    out = image(np.array(ranks, np.uint64))
-    while (beyond := np.flatnonzero(out >= n)).size:
-        out[beyond] = image(out[beyond])
+    out = np.array(ranks, np.uint64)
+    _walk_cycles(out, np.uint64(n), np.uint64(half), np.uint64((1 << half) - 1), keys)
     return out.astype(np.int64)
+
+
+@compiled
+def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
+    """Send every number through the network until it is below ``n``. All are uint64, and products are meant to wrap."""
+    for i in range(x.size):
+        image = x[i]
+        while True:
+            left = image >> half
+            right = image & mask
+            for key in keys:
+                # a round of SplitMix64's finaliser
+                mixed = (right + key) * _FIRST
+                mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _SECOND
+                left, right = right, (left ^ (mixed ^ (mixed >> _SHIFTS[1]))) & mask
+            image = (left << half) | right
+            if image < n:
+                break
+        x[i] = image
 
 
 @dataclass(frozen=True)
